@@ -1,0 +1,1 @@
+"""gradgen writes the gradient of an ONNX graph as another ONNX graph, in standard operators."""
