@@ -1,4 +1,4 @@
-"""Writes the models that the repository ships: examples/digits_cnn.onnx, and those in tests/data whose nodes are counted.
+"""Writes the models that the repository ships: examples/digits_cnn.onnx, and the node-count models of tests/data.
 
     pip install scikit-learn && python tools/make_models.py
 
