@@ -1,4 +1,4 @@
-"""Times gradgen on a chain of MatMul, Add, Relu at 5,001 and 10,002 nodes, and the loading of the result in onnxruntime.
+"""Times gradgen on a chain of MatMul, Add, Relu at 5,001 and 10,002 nodes, and the loading of its result.
 
     python tools/scale.py [--json] [--repeats 3]
 
