@@ -1,0 +1,319 @@
+# Runs a model on onnxruntime or on the reference evaluator, and makes float64 copies: the oracle of the checks.
+"""Evaluate ONNX models, in float64 where a comparison with finite differences wants it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+import onnx
+import onnx.inliner
+import onnx.shape_inference
+from onnx import AttributeProto, TensorProto, numpy_helper
+from onnx.external_data_helper import uses_external_data
+
+Arrays = dict[str, np.ndarray]
+Engine = Literal["onnxruntime", "reference"]
+
+# Narrower float types that a double copy widens. The 8- and 4-bit types are quantised data, not arithmetic: they stay.
+_FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16}
+# Attributes that name an element type of a result; an absent one whose default is float must be written out.
+_DTYPE_ATTRIBUTES = {"to", "dtype", "output_datatype", "softmax_precision"}
+_RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
+
+
+class Evaluator:
+    """A model that can be called with arrays and says which engine runs it.
+
+    Attributes:
+        engine: "onnxruntime" or "reference".
+        reason: why the preferred engine was not taken; empty where it was.
+        input_names, output_names: of the graph, in order; initializers that are no graph inputs are not listed.
+    """
+
+    def __init__(self, model: onnx.ModelProto, *, prefer: Engine = "onnxruntime", strict: bool = False) -> None:
+        """Load `model`.
+
+        Args:
+            model: any model; local functions are inlined first, their attribute defaults kept.
+            prefer: the engine to try first. A model with random nodes always goes to the reference evaluator, whose
+                draws are the same from run to run.
+            strict: raise instead of falling back to the other engine.
+
+        Raises:
+            ValueError: an unknown engine name, or no engine loads the model.
+        """
+        if prefer not in ("onnxruntime", "reference"):
+            raise ValueError(f"unknown engine {prefer!r}: use 'onnxruntime' or 'reference'")
+        model = inline_functions(model)
+        self.input_names = [value.name for value in model.graph.input]
+        self.output_names = [value.name for value in model.graph.output]
+        self.reason = ""
+        order: list[Engine] = ["onnxruntime", "reference"] if prefer == "onnxruntime" else ["reference", "onnxruntime"]
+        if order[0] == "onnxruntime" and not strict and _is_random(model):
+            order, self.reason = ["reference"], "random nodes: onnxruntime draws anew in each run"
+        loaders: dict[str, Callable[[onnx.ModelProto], Callable[[Mapping[str, np.ndarray]], list]]] = {
+            "onnxruntime": _load_onnxruntime,
+            "reference": _load_reference,
+        }
+        failures = []
+        for engine in order[:1] if strict else order:
+            try:
+                self._call = loaders[engine](model)
+            except Exception as error:  # engines raise types of their own, whatever the cause
+                failures.append(f"{engine}: {_first_line(error)}")
+                continue
+            self.engine: Engine = engine
+            self.reason = self.reason or "; ".join(failures)
+            return
+        raise ValueError(f"no engine loads the model {model.graph.name!r}: {'; '.join(failures)}")
+
+    def __call__(self, feeds: Mapping[str, np.ndarray]) -> Arrays:
+        """Outputs by name for inputs by name. Raises what the engine raises."""
+        return dict(zip(self.output_names, self._call(feeds), strict=True))
+
+
+def evaluator(model: onnx.ModelProto, *, prefer: Engine = "onnxruntime", strict: bool = False) -> Evaluator:
+    """`Evaluator(model, ...)`: a callable from arrays by name to arrays by name."""
+    return Evaluator(model, prefer=prefer, strict=strict)
+
+
+def _load_onnxruntime(model: onnx.ModelProto) -> Callable[[Mapping[str, np.ndarray]], list]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    quiet = onnxruntime.RunOptions()
+    quiet.log_severity_level = 4
+    return lambda feeds: session.run(None, dict(feeds), quiet)
+
+
+def _load_reference(model: onnx.ModelProto) -> Callable[[Mapping[str, np.ndarray]], list]:
+    from onnx.reference import ReferenceEvaluator
+
+    from gradgen import evaluate_ops, evaluate_ops_data
+
+    # Context-dependent functions of the standard need the types of their inputs.
+    with contextlib.suppress(Exception):  # over 2 GB it cannot; types are then found at run time
+        model = onnx.shape_inference.infer_shapes(model)
+    reference = ReferenceEvaluator(model, new_ops=[*evaluate_ops.REPLACEMENTS, *evaluate_ops_data.REPLACEMENTS])
+
+    def call(feeds: Mapping[str, np.ndarray]) -> list:
+        with np.errstate(all="ignore"):
+            return reference.run(None, dict(feeds))  # type: ignore[return-value]
+
+    return call
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0][:200] if text else 'no message'}"
+
+
+def _is_random(model: onnx.ModelProto) -> bool:
+    for node in _nodes(model.graph):
+        if node.domain in ("", "ai.onnx") and node.op_type in _RANDOM:
+            return True
+        if node.op_type == "Dropout" and len(node.input) == 3 and node.input[2]:
+            return True
+    return False
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Every node of `graph`, those of subgraphs included."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for sub in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
+                yield from _nodes(sub)
+
+
+def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """`model` without local functions (itself where it has none).
+
+    `onnx.inliner` drops the defaults of function attributes, so each call gets them spelled out first.
+    """
+    if not model.functions:
+        return model
+    bound = onnx.ModelProto()
+    bound.CopyFrom(model)
+    defaults = {(f.domain, f.name): list(f.attribute_proto) for f in bound.functions}
+    graphs: list[Any] = [bound.graph, *bound.functions]
+    for graph in graphs:
+        for node in _nodes(graph):
+            given = {attribute.name for attribute in node.attribute}
+            for default in defaults.get((node.domain, node.op_type), ()):
+                if default.name not in given:
+                    node.attribute.append(default)
+    return onnx.inliner.inline_local_functions(bound)
+
+
+def to_float64(model: onnx.ModelProto, base_dir: str | None = None) -> onnx.ModelProto:
+    """A copy of `model` that computes in float64 where `model` computes in float32, float16 or bfloat16.
+
+    Local functions are inlined. Inputs that the standard types as float only (Resize's scales, a quantiser's scale)
+    get a Cast, as do outputs that exist in float only. Integers, strings and 8-bit floats are untouched.
+
+    Args:
+        model: the model to widen; it is not changed.
+        base_dir: the folder that external data is relative to.
+
+    Raises:
+        ValueError: an initializer lies in external data and no `base_dir` is given.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(inline_functions(model))
+    external = [t.name for t in copy.graph.initializer if uses_external_data(t)]
+    if external:
+        if base_dir is None:
+            raise ValueError(
+                f"initializer {external[0]!r} lies in external data: give base_dir, the folder of the model file"
+            )
+        onnx.load_external_data_for_model(copy, base_dir)
+    del copy.training_info[:]
+    _Widener(copy).graph(copy.graph)
+    return copy
+
+
+class _Widener:
+    """Rewrites the graphs of one model in place."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.opsets = {opset.domain: opset.version for opset in model.opset_import}
+        self.used = {name for node in _nodes(model.graph) for name in (*node.input, *node.output)}
+        try:
+            inferred = onnx.shape_inference.infer_shapes(model)
+        except Exception:  # over 2 GB: only declared types are known then
+            inferred = model
+        self.types: dict[str, int] = {}
+        self._collect(inferred.graph)
+
+    def _collect(self, graph: onnx.GraphProto) -> None:
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            self.types[value.name] = value.type.tensor_type.elem_type
+        for tensor in graph.initializer:
+            self.types[tensor.name] = tensor.data_type
+        for node in graph.node:
+            for attribute in node.attribute:
+                for sub in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
+                    self._collect(sub)
+
+    def graph(self, graph: onnx.GraphProto) -> None:
+        """Widen one graph, its subgraphs included."""
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            _widen_type(value.type)
+        for tensor in graph.initializer:
+            _widen_tensor(tensor)
+        for sparse in graph.sparse_initializer:
+            _widen_tensor(sparse.values)
+        nodes: list[onnx.NodeProto] = []
+        for node in graph.node:
+            self._attributes(node)
+            before, after = self._casts(node)
+            nodes += [*before, node, *after]
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+    def _attributes(self, node: onnx.NodeProto) -> None:
+        if node.op_type == "Constant":
+            _widen_constant(node)
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.TENSOR:
+                _widen_tensor(attribute.t)
+            elif attribute.type == AttributeProto.SPARSE_TENSOR:
+                _widen_tensor(attribute.sparse_tensor.values)
+            elif attribute.type == AttributeProto.TYPE_PROTO:
+                _widen_type(attribute.tp)
+            elif attribute.type == AttributeProto.GRAPH:
+                self.graph(attribute.g)
+            elif attribute.name in _DTYPE_ATTRIBUTES and attribute.i in _FLOATS:
+                attribute.i = TensorProto.DOUBLE
+        given = {attribute.name for attribute in node.attribute}
+        if node.op_type == "ConstantOfShape" and not given:
+            node.attribute.append(
+                onnx.helper.make_attribute("value", onnx.helper.make_tensor("value", TensorProto.DOUBLE, [1], [0.0]))
+            )
+        schema = self._schema(node)
+        for name in _DTYPE_ATTRIBUTES & set(schema.attributes if schema else ()) - given:
+            assert schema is not None
+            # SequenceEmpty states its default, float, in prose only.
+            if schema.attributes[name].default_value.i == TensorProto.FLOAT or node.op_type == "SequenceEmpty":
+                node.attribute.append(onnx.helper.make_attribute(name, int(TensorProto.DOUBLE)))
+
+    def _casts(self, node: onnx.NodeProto) -> tuple[list[onnx.NodeProto], list[onnx.NodeProto]]:
+        """Casts around `node` for the inputs and outputs that its schema knows in float32 but not in float64."""
+        schema = self._schema(node)
+        before: list[onnx.NodeProto] = []
+        after: list[onnx.NodeProto] = []
+        if schema is None:
+            return before, after
+        constraints = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
+        for position, name in enumerate(node.input):
+            if name and self._float_only(schema.inputs, position, constraints, name):
+                node.input[position] = self._fresh(f"{name}_float")
+                before.append(_cast(name, node.input[position], TensorProto.FLOAT))
+        for position, name in enumerate(node.output):
+            if name and self._float_only(schema.outputs, position, constraints, name):
+                node.output[position] = self._fresh(f"{name}_float")
+                after.append(_cast(node.output[position], name, TensorProto.DOUBLE))
+        return before, after
+
+    def _float_only(self, formals: Any, position: int, constraints: Mapping[str, set[str]], name: str) -> bool:
+        if not formals:
+            return False
+        formal = formals[min(position, len(formals) - 1)]
+        allowed = constraints.get(formal.type_str, {formal.type_str})
+        if "tensor(float)" not in allowed or "tensor(double)" in allowed:
+            return False
+        known = self.types.get(name, 0)
+        # Without a type, only a formal that admits nothing but floats is sure to hold one.
+        return known in _FLOATS or (not known and all("float" in a for a in allowed))
+
+    def _schema(self, node: onnx.NodeProto) -> onnx.defs.OpSchema | None:
+        version = self.opsets.get(node.domain, self.opsets.get("ai.onnx" if not node.domain else "", 0))
+        try:
+            return onnx.defs.get_schema(node.op_type, version, "" if node.domain == "ai.onnx" else node.domain)
+        except onnx.defs.SchemaError:
+            return None
+
+    def _fresh(self, stem: str) -> str:
+        name, count = stem, 1
+        while name in self.used:
+            name, count = f"{stem}_{count}", count + 1
+        self.used.add(name)
+        return name
+
+
+def _cast(source: str, target: str, to: int) -> onnx.NodeProto:
+    return onnx.helper.make_node("Cast", [source], [target], name=f"{target}_cast", to=int(to))
+
+
+def _widen_type(proto: onnx.TypeProto) -> None:
+    kind = proto.WhichOneof("value")
+    if kind in ("tensor_type", "sparse_tensor_type"):
+        tensor = getattr(proto, kind)
+        if tensor.elem_type in _FLOATS:
+            tensor.elem_type = TensorProto.DOUBLE
+    elif kind in ("sequence_type", "optional_type"):
+        _widen_type(getattr(proto, kind).elem_type)
+    elif kind == "map_type":
+        _widen_type(proto.map_type.value_type)
+
+
+def _widen_tensor(tensor: TensorProto) -> None:
+    if tensor.data_type in _FLOATS:
+        wide = numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name)
+        tensor.CopyFrom(wide)
+
+
+def _widen_constant(node: onnx.NodeProto) -> None:
+    """value_float and value_floats always mean float32, so they become a tensor."""
+    for attribute in node.attribute:
+        if attribute.name in ("value_float", "value_floats") and not attribute.ref_attr_name:
+            value = attribute.f if attribute.name == "value_float" else list(attribute.floats)
+            tensor = numpy_helper.from_array(np.array(value, dtype=np.float64))
+            attribute.CopyFrom(onnx.helper.make_attribute("value", tensor))
