@@ -1,0 +1,399 @@
+# Finite differences: what a gradient model is compared with, and a verdict for each value that it differentiates.
+"""Central differences with Richardson extrapolation, in float64 where the model can run in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import onnx
+import onnx.shape_inference
+
+from gradgen.evaluate import Evaluator, to_float64
+
+Arrays = Mapping[str, np.ndarray]
+Function = Callable[[Arrays], Arrays]
+Verdict = Literal["ok", "wrong", "kink", "unresolved"]
+
+# Step sizes, from large to small, relative to the direction. A kink that lies beside the point leaves the interval when
+# the steps shrink, and rounding (eps / step) stays below 1e-9 in the one list, 1e-3 in the other.
+STEPS = {"float64": [2.0**-k for k in range(7, 23, 2)], "float32": [2.0**-k for k in range(3, 11)]}
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """A directional derivative, measured.
+
+    Attributes:
+        value: the derivative of the contraction of the outputs with the cotangents.
+        error: an estimate of its error, rounding included.
+        step: the smallest step that it rests on.
+        kink: True where the one-sided quotients keep apart as the step shrinks: there is no derivative.
+        jump: by how much they differ at the smallest step.
+        finite: False where the outputs are not finite at the point itself, or at every step on one side of it.
+    """
+
+    value: float
+    error: float
+    step: float
+    kink: bool
+    jump: float
+    finite: bool
+
+
+@dataclass(frozen=True)
+class GradientCheck:
+    """One value that was differentiated, and how its gradient compares with finite differences.
+
+    Attributes:
+        name, shape: the value's.
+        norm: the Euclidean norm of its gradient.
+        numeric, analytic: the two derivatives in the one random direction.
+        error: their difference relative to the larger of them, or to a tenth of what is typical of a direction.
+        verdict: "ok", "wrong", "kink" (the function has no derivative there) or "unresolved".
+        reason: what the verdict rests on where it is not "ok", and what else was noticed.
+        precision: "float64" or "float32", of the differences.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    norm: float
+    numeric: float
+    analytic: float
+    error: float
+    verdict: Verdict
+    reason: str
+    precision: str
+
+
+def directional(
+    fn: Function,
+    feeds: Arrays,
+    direction: Arrays,
+    cotangents: Arrays,
+    *,
+    steps: Sequence[float] = STEPS["float64"],
+    base: Arrays | None = None,
+) -> Quotient:
+    """The derivative of <cotangents, fn(feeds)> at `feeds` along `direction`.
+
+    Args:
+        fn: from arrays by name to arrays by name.
+        feeds: the point.
+        direction: the names that move, each with an array of its shape.
+        cotangents: weights for some of the outputs.
+        steps: factors of the direction, falling, in a constant ratio.
+        base: `fn(feeds)`, where the caller has it already.
+
+    Raises:
+        KeyError: a name of `direction` is not fed, or one of `cotangents` is no output.
+    """
+    origin = fn(feeds) if base is None else base
+    weights = {name: np.asarray(weight, np.float64) for name, weight in cotangents.items()}
+    start = {name: np.asarray(origin[name], np.float64) for name in weights}
+    if not all(np.isfinite(y[weights[name] != 0]).all() for name, y in start.items()):
+        return Quotient(np.nan, np.inf, steps[0], False, np.nan, False)
+    size = sum(float(np.abs(weights[name] * np.where(weights[name] != 0, y, 0)).sum()) for name, y in start.items())
+    dtype = next((origin[name].dtype for name in weights), np.dtype(np.float64))
+    rounding = 4 * float(np.finfo(dtype).eps) * size
+
+    def moved(factor: float) -> float:
+        point = dict(feeds)
+        for name, array in direction.items():
+            point[name] = (feeds[name] + factor * array).astype(feeds[name].dtype)
+        after = fn(point)
+        return sum(float((w * np.where(w != 0, after[n] - start[n], 0)).sum()) for n, w in weights.items())
+
+    ratio = (steps[0] / steps[1]) ** 2
+    best = Quotient(np.nan, np.inf, steps[0], False, np.nan, False)
+    row: list[float] = []
+    jumps: list[tuple[float, float]] = []
+    for step in steps:
+        ahead, behind = moved(step) / step, -moved(-step) / step
+        if not (np.isfinite(ahead) and np.isfinite(behind)):
+            row = []
+            continue
+        jumps.append((abs(ahead - behind), rounding / step))
+        previous, row = row, [(ahead + behind) / 2]
+        for order, coarse in enumerate(previous, start=1):
+            row.append((ratio**order * row[-1] - coarse) / (ratio**order - 1))
+            error = max(abs(row[-1] - row[-2]), abs(row[-1] - coarse)) + rounding / step
+            if error < best.error:
+                best = Quotient(row[-1], error, step, False, jumps[-1][0], True)
+        if len(row) >= 3 and best.error <= max(1e-10 * abs(best.value), 2 * rounding / step):
+            break
+    return _with_kink(best, jumps)
+
+
+def _with_kink(found: Quotient, jumps: list[tuple[float, float]]) -> Quotient:
+    """A smooth function's jump shrinks with the step; one that stays is a kink at the point."""
+    if len(jumps) < 2:
+        return found
+    (before, _), (last, noise) = jumps[-2:]
+    kink = last > 0.7 * before and last > 20 * noise + 1e-9 * abs(found.value)
+    return Quotient(found.value, found.error, found.step, kink, last, found.finite)
+
+
+def jacobian_fd(
+    fn: Function, feeds: Arrays, name: str, cotangents: Arrays, *, steps: Sequence[float] = STEPS["float64"]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The gradient of <cotangents, fn(feeds)> with respect to `feeds[name]`, one element at a time.
+
+    Returns:
+        Three arrays of the value's shape: the gradient, its error estimates (float64), and where there is a kink
+        (bool). An element whose difference is not finite is NaN.
+    """
+    base, value = fn(feeds), feeds[name]
+    gradient = np.full(value.shape, np.nan)
+    errors = np.full(value.shape, np.inf)
+    kinks = np.zeros(value.shape, bool)
+    for index in np.ndindex(value.shape):
+        unit = np.zeros(value.shape)
+        unit[index] = max(abs(float(value[index])), 0.1)
+        found = directional(fn, feeds, {name: unit}, cotangents, steps=steps, base=base)
+        gradient[index], errors[index] = found.value / unit[index], found.error / unit[index]
+        kinks[index] = found.kink
+    return gradient, errors, kinks
+
+
+def promote_initializers(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
+    """A copy of `model` in which feeds may replace the initializers `names`; the stored values stay the defaults.
+
+    Raises:
+        ValueError: a name is neither an initializer nor a graph input.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    copy.ir_version = max(copy.ir_version, 4)  # before 4 an initializer had to be an input, and could not be replaced
+    inputs = {value.name for value in copy.graph.input}
+    initializers = {tensor.name: tensor for tensor in copy.graph.initializer}
+    for name in names:
+        if name in inputs:
+            continue
+        if name not in initializers:
+            raise ValueError(f"{name!r} is neither an initializer nor an input of graph {model.graph.name!r}")
+        tensor = initializers[name]
+        copy.graph.input.append(onnx.helper.make_tensor_value_info(name, tensor.data_type, list(tensor.dims)))
+    return copy
+
+
+def cut_values(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
+    """A copy of `model` in which the intermediate values `names` are graph inputs; their producers lead nowhere.
+
+    Raises:
+        ValueError: no node of the main graph produces a name, or its type cannot be inferred.
+    """
+    copy = onnx.shape_inference.infer_shapes(model)
+    graph = copy.graph
+    types = {value.name: value.type for value in (*graph.value_info, *graph.output)}
+    producers = {output: node for node in graph.node for output in node.output if output}
+    results = {value.name for value in graph.output}
+    for name in names:
+        if name not in producers or name not in types:
+            raise ValueError(f"{name!r} is no typed intermediate value of graph {graph.name!r}")
+        outputs = producers[name].output
+        outputs[list(outputs).index(name)] = f"{name}__produced"
+        if name in results:  # a graph output may not be a graph input too
+            for node in graph.node:
+                for i, used in enumerate(node.input):
+                    if used == name:
+                        node.input[i] = f"{name}__fed"
+            graph.input.append(onnx.ValueInfoProto(name=f"{name}__fed", type=types[name]))
+            graph.node.append(onnx.helper.make_node("Identity", [f"{name}__fed"], [name]))
+        else:
+            graph.input.append(onnx.ValueInfoProto(name=name, type=types[name]))
+    return copy
+
+
+def check_gradients(
+    primal: onnx.ModelProto,
+    gradient: onnx.ModelProto,
+    feeds: Arrays,
+    cotangents: Arrays | None = None,
+    wrt: Mapping[str, str] | None = None,
+    *,
+    cotangent_inputs: Mapping[str, str] | None = None,
+    rtol: float = 1e-5,
+    seed: int = 0,
+) -> list[GradientCheck]:
+    """Compare a gradient model with finite differences of its primal, each value in one random direction.
+
+    Args:
+        primal: the model that was differentiated.
+        gradient: inputs of the primal and cotangents to gradients.
+        feeds: the primal's inputs, in its dtypes.
+        cotangents: an array for each differentiated output; by default a seeded random one for each input of
+            `gradient` that is named `grad_<output>`. Outputs that `gradient` seeds itself are given as ones.
+        wrt: from the name of an input or initializer of `primal` to the output of `gradient` that holds its gradient;
+            by default all outputs `grad_<name>`.
+        cotangent_inputs: from an output of `primal` to the input of `gradient` that takes its cotangent, where it is
+            not `grad_<output>`.
+        rtol: what error is "ok" where both run in float64; in float32 it is at least 1e-2.
+        seed: of cotangents and directions.
+
+    Returns:
+        One record for each value, in the order of `wrt`.
+
+    Raises:
+        ValueError: no cotangents are given and `gradient` takes none, or a name is unknown.
+    """
+    rng = np.random.default_rng(seed)
+    wrt = _default_wrt(primal, gradient) if wrt is None else wrt
+    intermediates = [n for n in wrt if n not in _named_values(primal)]
+    stored = promote_initializers(primal, [n for n in wrt if n not in intermediates])
+    point = {**_stored_values(stored, wrt), **{k: np.asarray(v) for k, v in feeds.items()}}
+    taken = {value.name for value in gradient.graph.input}
+    channels = {v.name: (cotangent_inputs or {}).get(v.name, f"grad_{v.name}") for v in primal.graph.output}
+    if cotangents is None:
+        outputs = Evaluator(stored)(point)
+        shown = {n: outputs[n] for n in outputs if channels[n] in taken}
+        cotangents = {n: rng.standard_normal(y.shape).astype(y.dtype) for n, y in shown.items()}
+    if not cotangents:
+        raise ValueError("give the cotangents: no input of the gradient model is named grad_<output>")
+    unknown = [n for n in cotangents if n not in channels]
+    if unknown:
+        raise ValueError(f"no output {unknown[0]!r} in graph {primal.graph.name!r}")
+    seeds = {channels[n]: np.asarray(v) for n, v in cotangents.items() if channels[n] in taken}
+    run = _prepare(stored, gradient, point, {**point, **seeds}, cotangents, wrt)
+    records = {name: _check_one(run, name, wrt[name], rng, rtol) for name in wrt if name not in intermediates}
+    values = _intermediate_values(stored, intermediates, point)
+    for name in intermediates:  # each cut alone: a cut value hides all that lies before it
+        fed = {**point, name: values[name]}
+        cut = _prepare(cut_values(stored, [name]), gradient, fed, {**point, **seeds}, cotangents, {name: wrt[name]})
+        records[name] = _check_one(cut, name, wrt[name], rng, rtol)
+    return [records[name] for name in wrt]
+
+
+@dataclass
+class _Run:
+    """What the comparisons of one model share: the primal to move, its point, and the gradients there."""
+
+    fn: Function
+    point: dict[str, np.ndarray]
+    base: Arrays
+    cotangents: Arrays
+    gradients: Arrays
+    runtime: Arrays | None
+    precision: str
+    exact: bool
+    note: str
+
+
+def _prepare(
+    primal: onnx.ModelProto,
+    gradient: onnx.ModelProto,
+    point: Arrays,
+    feeds: Arrays,
+    cotangents: Arrays,
+    wrt: Mapping[str, str],
+) -> _Run:
+    """Float64 where a double copy runs and reproduces the forward pass, else float32."""
+    narrow = Evaluator(primal)
+    moved = {k: v for k, v in point.items() if k in narrow.input_names}
+    outputs = narrow(moved)
+    native = Evaluator(gradient)
+    own = native({k: v for k, v in feeds.items() if k in native.input_names})
+    runtime = {n: own[n] for n in wrt.values()} if native.engine == "onnxruntime" else None
+    try:
+        wide = Evaluator(to_float64(primal))
+        wide_point = {k: _wide(v) for k, v in moved.items()}
+        base = wide(wide_point)
+        gap = max(_gap(base[n], outputs[n]) for n in cotangents)
+        if gap > 1e-2:
+            raise ValueError(f"a float64 copy differs from the forward pass by {gap:.1e}")
+    except Exception as error:  # whatever an engine raises, float32 is what remains
+        note = f"differences in float32: {str(error).strip().splitlines()[0][:160] if str(error) else type(error)}"
+        return _Run(narrow, moved, outputs, cotangents, own, None, "float32", False, note)
+    weights = {n: _wide(np.asarray(v)) for n, v in cotangents.items()}
+    try:
+        copy = Evaluator(to_float64(gradient))
+        exact: Arrays = copy({k: _wide(v) for k, v in feeds.items() if k in copy.input_names})
+    except Exception as error:
+        note = f"gradient in float32: {str(error).strip().splitlines()[0][:160] if str(error) else type(error)}"
+        return _Run(wide, wide_point, base, weights, own, None, "float64", False, note)
+    return _Run(wide, wide_point, base, weights, exact, runtime, "float64", True, "")
+
+
+def _check_one(run: _Run, name: str, output: str, rng: np.random.Generator, rtol: float) -> GradientCheck:
+    value = run.point[name]
+    wide = value.astype(np.float64)
+    scale = float(np.sqrt(np.mean(wide**2))) if value.size else 1.0
+    direction = rng.standard_normal(value.shape) * (scale if np.isfinite(scale) and scale > 0 else 1.0)
+    gradient = np.asarray(run.gradients[output], np.float64)
+    norm = float(np.linalg.norm(gradient))
+
+    def record(numeric: float, analytic: float, error: float, verdict: Verdict, reason: str) -> GradientCheck:
+        reason = "; ".join(part for part in (reason, run.note) if part)
+        return GradientCheck(name, value.shape, norm, numeric, analytic, error, verdict, reason, run.precision)
+
+    if gradient.shape != value.shape:
+        return record(np.nan, np.nan, np.inf, "wrong", f"the gradient has shape {list(gradient.shape)}")
+    with np.errstate(invalid="ignore"):
+        analytic = float((gradient * direction).sum())
+    found = directional(run.fn, run.point, {name: direction}, run.cotangents, steps=STEPS[run.precision], base=run.base)
+    if not found.finite:
+        return record(found.value, analytic, np.inf, "unresolved", "the primal is not finite at or around the point")
+    if not np.isfinite(gradient).all():
+        return record(found.value, analytic, np.inf, "wrong", "the gradient is not finite where the primal is")
+    gap = abs(found.value - analytic)
+    typical = norm * float(np.linalg.norm(direction)) / np.sqrt(max(value.size, 1))
+    error = gap / max(abs(found.value), abs(analytic), 0.1 * typical, np.finfo(np.float64).tiny)
+    limit = rtol if run.exact else max(rtol, 1e-2)
+    if error <= limit or gap <= found.error and max(abs(found.value), typical) <= 10 * found.error:
+        reason = ""
+        if run.runtime is not None and (drift := _gap(np.asarray(run.runtime[output], np.float64), gradient)) > 1e-2:
+            reason = f"the gradient in the model's own precision differs from float64 by {drift:.1e}"
+        return record(found.value, analytic, error, "ok", reason)
+    if found.kink and gap <= 10 * found.jump:
+        return record(found.value, analytic, error, "kink", f"one-sided quotients differ by {found.jump:.2e}")
+    if found.error > 0.1 * gap:
+        return record(found.value, analytic, error, "unresolved", f"differences are only good to {found.error:.1e}")
+    return record(
+        found.value, analytic, error, "wrong", f"differs by {gap:.2e}, differences are good to {found.error:.1e}"
+    )
+
+
+def _wide(value: np.ndarray) -> np.ndarray:
+    return value.astype(np.float64) if value.dtype.kind == "f" or value.dtype.name == "bfloat16" else value
+
+
+def _gap(one: np.ndarray, other: np.ndarray) -> float:
+    if not np.issubdtype(np.asarray(other).dtype, np.floating):
+        return 0.0
+    both = np.isfinite(one) & np.isfinite(other)
+    if not both.any():
+        return 0.0
+    apart = np.linalg.norm(one[both].astype(np.float64) - other[both])
+    return float(apart / max(np.linalg.norm(np.asarray(other, np.float64)[both]), np.finfo(np.float32).tiny))
+
+
+def _named_values(model: onnx.ModelProto) -> set[str]:
+    return {v.name for v in model.graph.input} | {t.name for t in model.graph.initializer}
+
+
+def _default_wrt(primal: onnx.ModelProto, gradient: onnx.ModelProto) -> dict[str, str]:
+    known = _named_values(primal) | {output for node in primal.graph.node for output in node.output}
+    names = [value.name for value in gradient.graph.output if value.name.startswith("grad_")]
+    return {name.removeprefix("grad_"): name for name in names if name.removeprefix("grad_") in known}
+
+
+def _stored_values(model: onnx.ModelProto, names: Mapping[str, str]) -> dict[str, np.ndarray]:
+    return {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer if t.name in names}
+
+
+def _intermediate_values(model: onnx.ModelProto, names: Sequence[str], feeds: Arrays) -> dict[str, np.ndarray]:
+    if not names:
+        return {}
+    inferred = onnx.shape_inference.infer_shapes(model)
+    shown = {value.name for value in inferred.graph.output}
+    inferred.graph.output.extend(v for v in inferred.graph.value_info if v.name in names and v.name not in shown)
+    run = Evaluator(inferred)
+    values = run({k: v for k, v in feeds.items() if k in run.input_names})
+    missing = [name for name in names if name not in values]
+    if missing:
+        raise ValueError(
+            f"no input, initializer or typed intermediate value {missing[0]!r} in graph {model.graph.name!r}"
+        )
+    return {name: values[name] for name in names}
