@@ -13,20 +13,22 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
 import numpy as np
 import onnx
-from finite_differences import Feeds, compare
 from onnx import numpy_helper
 from rich.console import Console
 from rich.table import Table
 
 import gradgen
+from gradgen.differences import STEPS, directional, promote_initializers
+from gradgen.evaluate import evaluator, to_float64
 
+Feeds = dict[str, np.ndarray]
 PACKAGES = ["magika==1.0.3", "nudenet==3.4.2", "basic-pitch==0.4.0", "rapidocr-onnxruntime==1.4.4"]
 FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16}
 # Inputs that fix a shape: a small change of theirs moves nothing, or adds a row.
@@ -149,12 +151,77 @@ def examine(path: Path, each: int) -> Row:
         return row
     row.seconds = time.perf_counter() - start
     row.derivative_nodes = len(derivative.graph.node)
-    checked = [name for name in names if name not in skipped]
-    check = compare(primal, derivative, feeds_for(model, path), names, checked, each)
-    row.precision, row.directions = check.precision, check.directions
-    row.worst_error, row.worst_at = check.worst_error, check.worst_at
-    row.verdict = "right" if check.worst_error <= TOLERANCE else "wrong"
+    compare(row, primal, derivative, feeds_for(model, path), names, [n for n in names if n not in skipped], each)
     return row
+
+
+def compare(
+    row: Row,
+    primal: onnx.ModelProto,
+    derivative: onnx.ModelProto,
+    inputs: Feeds,
+    wrt: list[str],
+    checked: list[str],
+    each: int,
+) -> None:
+    """Run `derivative` in its own precision on onnxruntime, compare it with difference quotients, and fill in `row`.
+
+    Args:
+        primal: the model, its weights as initializers.
+        derivative: what gradgen.vjp gave for it, wrt=`wrt`, of=all outputs.
+        inputs: the primal's inputs.
+        checked: the members of `wrt` to move: all at once, and `each` of them, spread evenly, one by one.
+    """
+    rng = np.random.default_rng(1)
+    function = promote_initializers(primal, wrt)
+    point = inputs | {t.name: numpy_helper.to_array(t) for t in primal.graph.initializer if t.name in set(wrt)}
+    values = evaluator(primal, strict=True)(inputs)
+    cotangents = {name: rng.standard_normal(value.shape).astype(value.dtype) for name, value in values.items()}
+    reverse = evaluator(derivative, strict=True)
+    added = reverse.input_names[len(reverse.input_names) - len(values) :]
+    results = reverse({**inputs, **dict(zip(added, cotangents.values(), strict=True))})
+    gradients = dict(zip(wrt, list(results.values())[len(values) :], strict=True))
+    changed = [name for name in values if not near(results[name], values[name], 1e-4)]
+    if changed:
+        row.verdict = f"wrong: the derivative model changes the primal's {changed}"
+        return
+
+    run = evaluator(to_float64(function))
+    base = {name: value.astype(np.float64) if value.dtype.kind == "f" else value for name, value in point.items()}
+    wide = run(base)
+    row.precision = "float64" if all(near(wide[name], values[name], 1e-3) for name in values) else "float32"
+    if row.precision == "float32":
+        run, base, wide = evaluator(function, strict=True), point, values
+    moves = {name: rng.standard_normal(point[name].shape) * size(point[name]) for name in checked}
+    terms = {name: np.asarray(gradients[name], np.float64) * move for name, move in moves.items()}
+    floor = 1e-5 * spread(terms.values())
+    chosen = np.unique(np.linspace(0, len(checked) - 1, min(each, len(checked))).astype(int))
+    row.worst_error, row.verdict = 0.0, "right"
+    for names in [checked, *([checked[i]] for i in chosen)]:
+        found = directional(run, base, {n: moves[n] for n in names}, cotangents, steps=STEPS[row.precision], base=wide)
+        scale = max(abs(found.value), spread(terms[n] for n in names), floor)
+        error = abs(sum(float(terms[n].sum()) for n in names) - found.value) / scale
+        row.directions += 1
+        if not error <= row.worst_error:  # a NaN is the worst of all
+            row.worst_error, row.worst_at = error, names[0] if len(names) == 1 else "all at once"
+            if not error <= TOLERANCE:
+                row.verdict = (
+                    "wrong" if found.error <= TOLERANCE * scale else f"unresolved: quotients ± {found.error:.1e}"
+                )
+
+
+def near(one: np.ndarray, other: np.ndarray, tolerance: float) -> bool:
+    return np.allclose(one, other, rtol=tolerance, atol=tolerance * np.abs(other).max())
+
+
+def size(value: np.ndarray) -> float:
+    """How far to move a value: its root mean square."""
+    return float(np.sqrt(np.mean(np.square(value, dtype=np.float64)))) or 1e-2 if value.size else 0.0
+
+
+def spread(terms: Iterable[np.ndarray]) -> float:
+    """How large a derivative along random signs of these terms is on average."""
+    return float(np.sqrt(sum(float(np.square(term).sum()) for term in terms)))
 
 
 def show(rows: list[Row]) -> None:
