@@ -322,8 +322,12 @@ def test_scatter(axis):
 @pytest.mark.parametrize("dims", [None, ["n", "c", "h", "w"]])
 def test_group_normalization(dtype, dims):
     inits = {"s": np.array([1.5, 0.5], dtype), "b": np.array([0.25, -1], dtype)}
+    x = IMAGE
+    if dtype == np.float16:  # mean 0 and an exact variance: onnxruntime keeps some float16 results in float32
+        half = RNG.integers(-3, 4, (2, 4, 4, 2))
+        x = np.concatenate([half, -half], axis=3)
     for opset in (18, 20):
-        check("GroupNormalization", opset, {"x": IMAGE.astype(dtype)}, inits, dims={"x": dims}, num_groups=2, ulp=2)
+        check("GroupNormalization", opset, {"x": x.astype(dtype)}, inits, dims={"x": dims}, num_groups=2, ulp=2)
 
 
 @pytest.mark.parametrize("opset", [10, 15, 16])
