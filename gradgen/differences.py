@@ -297,7 +297,7 @@ def _prepare(
     own = native({k: v for k, v in feeds.items() if k in native.input_names})
     runtime = {n: own[n] for n in wrt.values()} if native.engine == "onnxruntime" else None
     try:
-        wide = Evaluator(to_float64(primal))
+        wide = Evaluator(to_float64(primal), prefer="reference")
         wide_point = {k: _wide(v) for k, v in moved.items()}
         base = wide(wide_point)
         gap = max(_gap(base[n], outputs[n]) for n in cotangents)
@@ -308,7 +308,7 @@ def _prepare(
         return _Run(narrow, moved, outputs, cotangents, own, None, "float32", False, note)
     weights = {n: _wide(np.asarray(v)) for n, v in cotangents.items()}
     try:
-        copy = Evaluator(to_float64(gradient))
+        copy = Evaluator(to_float64(gradient), prefer="reference")
         exact: Arrays = copy({k: _wide(v) for k, v in feeds.items() if k in copy.input_names})
     except Exception as error:
         note = f"gradient in float32: {str(error).strip().splitlines()[0][:160] if str(error) else type(error)}"

@@ -21,6 +21,8 @@ Engine = Literal["onnxruntime", "reference"]
 _FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16}
 # Attributes that name an element type of a result; an absent one whose default is float must be written out.
 _DTYPE_ATTRIBUTES = {"to", "dtype", "output_datatype", "softmax_precision"}
+# Operators that onnxruntime takes in float64 but computes, in part, in float32.
+_INEXACT = {"Celu", "Gelu", "GroupNormalization", "LayerNormalization", "RMSNormalization", "Shrink"}
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
 
@@ -39,7 +41,8 @@ class Evaluator:
         Args:
             model: any model; local functions are inlined first, their attribute defaults kept.
             prefer: the engine to try first. A model with random nodes always goes to the reference evaluator, whose
-                draws are the same from run to run.
+                draws are the same from run to run, and so does a float64 model with operators that onnxruntime
+                rounds to float32.
             strict: raise instead of falling back to the other engine.
 
         Raises:
@@ -52,8 +55,8 @@ class Evaluator:
         self.output_names = [value.name for value in model.graph.output]
         self.reason = ""
         order: list[Engine] = ["onnxruntime", "reference"] if prefer == "onnxruntime" else ["reference", "onnxruntime"]
-        if order[0] == "onnxruntime" and not strict and _is_random(model):
-            order, self.reason = ["reference"], "random nodes: onnxruntime draws anew in each run"
+        if order[0] == "onnxruntime" and not strict and (obstacle := _obstacle(model)):
+            order, self.reason = ["reference"], obstacle
         loaders: dict[str, Callable[[onnx.ModelProto], Callable[[Mapping[str, np.ndarray]], list]]] = {
             "onnxruntime": _load_onnxruntime,
             "reference": _load_reference,
@@ -114,13 +117,16 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {text.splitlines()[0][:200] if text else 'no message'}"
 
 
-def _is_random(model: onnx.ModelProto) -> bool:
+def _obstacle(model: onnx.ModelProto) -> str:
+    """Why onnxruntime's values are no use as a reference, or an empty string."""
+    values = (*model.graph.input, *model.graph.output)
+    double = any(value.type.tensor_type.elem_type == TensorProto.DOUBLE for value in values)
     for node in _nodes(model.graph):
-        if node.domain in ("", "ai.onnx") and node.op_type in _RANDOM:
-            return True
-        if node.op_type == "Dropout" and len(node.input) == 3 and node.input[2]:
-            return True
-    return False
+        if node.op_type in _RANDOM or node.op_type == "Dropout" and len(node.input) == 3 and node.input[2]:
+            return f"{node.op_type}: onnxruntime draws anew in each run"
+        if double and node.op_type in _INEXACT:
+            return f"{node.op_type}: onnxruntime computes it in float32"
+    return ""
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
@@ -245,25 +251,30 @@ class _Widener:
                 node.attribute.append(onnx.helper.make_attribute(name, int(TensorProto.DOUBLE)))
 
     def _casts(self, node: onnx.NodeProto) -> tuple[list[onnx.NodeProto], list[onnx.NodeProto]]:
-        """Casts around `node` for the inputs and outputs that its schema knows in float32 but not in float64."""
+        """Casts around `node` for the inputs and outputs that its schema knows in float32 but not in float64.
+
+        Where an output is known in float32 alone too (Celu, a dequantiser), the inputs are left in float64: a Cast would
+        round what flows through, and the reference evaluator, which such a node needs anyway, takes them as they are.
+        """
         schema = self._schema(node)
         before: list[onnx.NodeProto] = []
         after: list[onnx.NodeProto] = []
         if schema is None:
             return before, after
         constraints = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
+        results = [self._float_only(schema.outputs, i, constraints, name) for i, name in enumerate(node.output)]
         for position, name in enumerate(node.input):
-            if name and self._float_only(schema.inputs, position, constraints, name):
+            if not any(results) and self._float_only(schema.inputs, position, constraints, name):
                 node.input[position] = self._fresh(f"{name}_float")
                 before.append(_cast(name, node.input[position], TensorProto.FLOAT))
         for position, name in enumerate(node.output):
-            if name and self._float_only(schema.outputs, position, constraints, name):
+            if results[position]:
                 node.output[position] = self._fresh(f"{name}_float")
                 after.append(_cast(node.output[position], name, TensorProto.DOUBLE))
         return before, after
 
     def _float_only(self, formals: Any, position: int, constraints: Mapping[str, set[str]], name: str) -> bool:
-        if not formals:
+        if not formals or not name:
             return False
         formal = formals[min(position, len(formals) - 1)]
         allowed = constraints.get(formal.type_str, {formal.type_str})

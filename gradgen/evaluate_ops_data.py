@@ -61,6 +61,10 @@ class ScatterElements(Op):
         return (_scatter(data, _along(indices, axis, data.shape[axis]), updates, reduction),)
 
 
+class Scatter(ScatterElements):
+    """The name of ScatterElements before version 11."""
+
+
 class ScatterND(Op):
     def _run(self, data: Any, indices: Any, updates: Any, reduction: str | None = None) -> tuple:
         return (_scatter(data, tuple(np.moveaxis(indices, -1, 0)), updates, reduction),)
@@ -241,6 +245,7 @@ REPLACEMENTS: tuple[type[OpRun], ...] = (
     RandomUniform,
     RandomUniformLike,
     Resize,
+    Scatter,
     ScatterElements,
     ScatterND,
     Upsample,
