@@ -253,7 +253,7 @@ class _Widener:
     def _casts(self, node: onnx.NodeProto) -> tuple[list[onnx.NodeProto], list[onnx.NodeProto]]:
         """Casts around `node` for the inputs and outputs that its schema knows in float32 but not in float64.
 
-        Where an output is known in float32 alone too (Celu, a dequantiser), the inputs are left in float64: a Cast would
+        Where an output is known in float32 alone too (Celu, a dequantiser), inputs are left in float64: a Cast would
         round what flows through, and the reference evaluator, which such a node needs anyway, takes them as they are.
         """
         schema = self._schema(node)
