@@ -275,6 +275,22 @@ def test_softmax(op, opset):
     check(op, opset, {"x": IMAGE[:, :0]}, axis=1)
 
 
+def test_softmax_behind_computed_reshapes():
+    """The rank of a computed shape is its length, also behind another such Reshape: no node is added."""
+    nodes = []
+    for i, value in enumerate("xy"):
+        nodes += [
+            helper.make_node("Shape", [value], [f"s{i}"]),
+            helper.make_node("Gather", [f"s{i}", "zero"], [f"n{i}"]),
+            helper.make_node("Concat", [f"n{i}", "rest"], [f"t{i}"], axis=0),
+            helper.make_node("Reshape", [value, f"t{i}"], ["yz"[i]]),
+        ]
+    nodes.append(helper.make_node("Softmax", ["z"], ["out"], axis=2))
+    inits = {"zero": np.array([0], np.int64), "rest": np.array([2, -1], np.int64)}
+    model = make(nodes, 11, {"x": IMAGE}, ["out"], inits, dims={"x": ["n", "c", "h", "w"]})
+    assert "Flatten" not in compare(model, {"x": IMAGE})
+
+
 @pytest.mark.parametrize("opset", [7, 11, 12])
 def test_axes_become_inputs(opset):
     negative = [-1] if opset >= 11 else []

@@ -175,7 +175,7 @@ def raise_opset(model: ir.Model, target: int = TARGET) -> None:
     taken = _names(model)
     edits = [Edit(node, taken, overridable) for node in nodes]
     if any(_misses_types(edit, version) for edit in edits):
-        ShapeInferencePass(check_type=False, strict_mode=False)(model)
+        _infer(model)
     problems = [problem for edit in edits if (problem := _problem(edit, version))]
     if problems:
         raise GradientError(
@@ -188,6 +188,25 @@ def raise_opset(model: ir.Model, target: int = TARGET) -> None:
             graph.opset_imports.pop("ai.onnx", None)
             graph.opset_imports[""] = target
     model.ir_version = max(model.ir_version or 0, 10)
+
+
+def _infer(model: ir.Model) -> None:
+    """Infer types and shapes at the old opset.
+
+    onnx leaves the rank of a Reshape to a computed shape open, though the length of that shape states it; it is
+    filled in, and what follows from it inferred again.
+    """
+    found = True
+    while found:
+        ShapeInferencePass(check_type=False, strict_mode=False)(model)
+        found = False
+        for node in model.graph.all_nodes():
+            if (node.domain, node.op_type) != ("", "Reshape") or node.outputs[0].shape is not None:
+                continue
+            length = next(iter(getattr(node.inputs[1], "shape", None) or ()), None)
+            if isinstance(length, int):
+                node.outputs[0].shape = ir.Shape([None] * length)
+                found = True
 
 
 def _names(model: ir.Model) -> set[str]:
