@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import onnx
-import onnx.shape_inference
 
 from gradgen.evaluate import Evaluator, to_float64
+from gradgen.promote import cut_values, intermediate_values, promote_initializers
 
 Arrays = Mapping[str, np.ndarray]
 Function = Callable[[Arrays], Arrays]
@@ -158,55 +160,6 @@ def jacobian_fd(
     return gradient, errors, kinks
 
 
-def promote_initializers(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
-    """A copy of `model` in which feeds may replace the initializers `names`; the stored values stay the defaults.
-
-    Raises:
-        ValueError: a name is neither an initializer nor a graph input.
-    """
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    copy.ir_version = max(copy.ir_version, 4)  # before 4 an initializer had to be an input, and could not be replaced
-    inputs = {value.name for value in copy.graph.input}
-    initializers = {tensor.name: tensor for tensor in copy.graph.initializer}
-    for name in names:
-        if name in inputs:
-            continue
-        if name not in initializers:
-            raise ValueError(f"{name!r} is neither an initializer nor an input of graph {model.graph.name!r}")
-        tensor = initializers[name]
-        copy.graph.input.append(onnx.helper.make_tensor_value_info(name, tensor.data_type, list(tensor.dims)))
-    return copy
-
-
-def cut_values(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
-    """A copy of `model` in which the intermediate values `names` are graph inputs; their producers lead nowhere.
-
-    Raises:
-        ValueError: no node of the main graph produces a name, or its type cannot be inferred.
-    """
-    copy = onnx.shape_inference.infer_shapes(model)
-    graph = copy.graph
-    types = {value.name: value.type for value in (*graph.value_info, *graph.output)}
-    producers = {output: node for node in graph.node for output in node.output if output}
-    results = {value.name for value in graph.output}
-    for name in names:
-        if name not in producers or name not in types:
-            raise ValueError(f"{name!r} is no typed intermediate value of graph {graph.name!r}")
-        outputs = producers[name].output
-        outputs[list(outputs).index(name)] = f"{name}__produced"
-        if name in results:  # a graph output may not be a graph input too
-            for node in graph.node:
-                for i, used in enumerate(node.input):
-                    if used == name:
-                        node.input[i] = f"{name}__fed"
-            graph.input.append(onnx.ValueInfoProto(name=f"{name}__fed", type=types[name]))
-            graph.node.append(onnx.helper.make_node("Identity", [f"{name}__fed"], [name]))
-        else:
-            graph.input.append(onnx.ValueInfoProto(name=name, type=types[name]))
-    return copy
-
-
 def check_gradients(
     primal: onnx.ModelProto,
     gradient: onnx.ModelProto,
@@ -225,11 +178,11 @@ def check_gradients(
         gradient: inputs of the primal and cotangents to gradients.
         feeds: the primal's inputs, in its dtypes.
         cotangents: an array for each differentiated output; by default a seeded random one for each input of
-            `gradient` that is named `grad_<output>`. Outputs that `gradient` seeds itself are given as ones.
-        wrt: from the name of an input or initializer of `primal` to the output of `gradient` that holds its gradient;
-            by default all outputs `grad_<name>`.
-        cotangent_inputs: from an output of `primal` to the input of `gradient` that takes its cotangent, where it is
-            not `grad_<output>`.
+            `gradient` that takes a cotangent. Outputs that `gradient` seeds itself are given as ones.
+        wrt: from the name of an input, initializer or intermediate value of `primal` to the output of `gradient` that
+            holds its gradient; by default what the metadata, or names `grad_<name>`, say.
+        cotangent_inputs: from an output of `primal` to the input of `gradient` that takes its cotangent, where the
+            metadata and the name do not say it.
         rtol: what error is "ok" where both run in float64; in float32 it is at least 1e-2.
         seed: of cotangents and directions.
 
@@ -244,21 +197,20 @@ def check_gradients(
     intermediates = [n for n in wrt if n not in _named_values(primal)]
     stored = promote_initializers(primal, [n for n in wrt if n not in intermediates])
     point = {**_stored_values(stored, wrt), **{k: np.asarray(v) for k, v in feeds.items()}}
-    taken = {value.name for value in gradient.graph.input}
-    channels = {v.name: (cotangent_inputs or {}).get(v.name, f"grad_{v.name}") for v in primal.graph.output}
+    channels = {**_default_channels(primal, gradient), **(cotangent_inputs or {})}
     if cotangents is None:
         outputs = Evaluator(stored)(point)
-        shown = {n: outputs[n] for n in outputs if channels[n] in taken}
+        shown = {n: outputs[n] for n in outputs if n in channels}
         cotangents = {n: rng.standard_normal(y.shape).astype(y.dtype) for n, y in shown.items()}
     if not cotangents:
-        raise ValueError("give the cotangents: no input of the gradient model is named grad_<output>")
-    unknown = [n for n in cotangents if n not in channels]
+        raise ValueError("give the cotangents: the gradient model has no input for any")
+    unknown = sorted(set(cotangents) - {value.name for value in primal.graph.output})
     if unknown:
         raise ValueError(f"no output {unknown[0]!r} in graph {primal.graph.name!r}")
-    seeds = {channels[n]: np.asarray(v) for n, v in cotangents.items() if channels[n] in taken}
+    seeds = {channels[n]: np.asarray(v) for n, v in cotangents.items() if n in channels}
     run = _prepare(stored, gradient, point, {**point, **seeds}, cotangents, wrt)
     records = {name: _check_one(run, name, wrt[name], rng, rtol) for name in wrt if name not in intermediates}
-    values = _intermediate_values(stored, intermediates, point)
+    values = intermediate_values(stored, intermediates, point)
     for name in intermediates:  # each cut alone: a cut value hides all that lies before it
         fed = {**point, name: values[name]}
         cut = _prepare(cut_values(stored, [name]), gradient, fed, {**point, **seeds}, cotangents, {name: wrt[name]})
@@ -373,27 +325,30 @@ def _named_values(model: onnx.ModelProto) -> set[str]:
     return {v.name for v in model.graph.input} | {t.name for t in model.graph.initializer}
 
 
+def _sources(model: onnx.ModelProto) -> Callable[[str], str]:
+    """From a public name of a gradient model to the value that it belongs to: by its metadata, else by its prefix."""
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    roles = json.loads(metadata.get("gradgen.names", "{}"))
+    return lambda name: roles[name]["source"] if name in roles else re.sub(r"^grad\d*_", "", name)
+
+
 def _default_wrt(primal: onnx.ModelProto, gradient: onnx.ModelProto) -> dict[str, str]:
+    """The outputs that the gradient model has on top of the primal's, by the value that each belongs to."""
+    source = _sources(gradient)
     known = _named_values(primal) | {output for node in primal.graph.node for output in node.output}
-    names = [value.name for value in gradient.graph.output if value.name.startswith("grad_")]
-    return {name.removeprefix("grad_"): name for name in names if name.removeprefix("grad_") in known}
+    own = {value.name for value in primal.graph.output}
+    names = [value.name for value in gradient.graph.output if value.name not in own]
+    return {source(name): name for name in names if source(name) in known}
+
+
+def _default_channels(primal: onnx.ModelProto, gradient: onnx.ModelProto) -> dict[str, str]:
+    """The inputs that the gradient model has on top of the primal's, by the output that each is the cotangent of."""
+    source = _sources(gradient)
+    own = {value.name for value in primal.graph.input}
+    outputs = {value.name for value in primal.graph.output}
+    names = [value.name for value in gradient.graph.input if value.name not in own]
+    return {source(name): name for name in names if source(name) in outputs}
 
 
 def _stored_values(model: onnx.ModelProto, names: Mapping[str, str]) -> dict[str, np.ndarray]:
     return {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer if t.name in names}
-
-
-def _intermediate_values(model: onnx.ModelProto, names: Sequence[str], feeds: Arrays) -> dict[str, np.ndarray]:
-    if not names:
-        return {}
-    inferred = onnx.shape_inference.infer_shapes(model)
-    shown = {value.name for value in inferred.graph.output}
-    inferred.graph.output.extend(v for v in inferred.graph.value_info if v.name in names and v.name not in shown)
-    run = Evaluator(inferred)
-    values = run({k: v for k, v in feeds.items() if k in run.input_names})
-    missing = [name for name in names if name not in values]
-    if missing:
-        raise ValueError(
-            f"no input, initializer or typed intermediate value {missing[0]!r} in graph {model.graph.name!r}"
-        )
-    return {name: values[name] for name in names}

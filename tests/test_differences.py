@@ -6,8 +6,9 @@ import onnx
 import onnx.parser
 import pytest
 
-from gradgen.differences import check_gradients, cut_values, directional, jacobian_fd, promote_initializers
+from gradgen.differences import check_gradients, directional, jacobian_fd
 from gradgen.evaluate import evaluator
+from gradgen.promote import cut_values, promote_initializers
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21]>\n'
 
