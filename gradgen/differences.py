@@ -34,7 +34,8 @@ class Quotient:
         step: the smallest step that it rests on.
         kink: True where the one-sided quotients keep apart as the step shrinks: there is no derivative.
         jump: by how much they differ at the smallest step.
-        finite: False where the outputs are not finite at the point itself, or at every step on one side of it.
+        finite: False where the outputs are not finite at the point itself, or at every step on one side of it (or
+            change their shape there).
     """
 
     value: float
@@ -106,6 +107,8 @@ def directional(
         for name, array in direction.items():
             point[name] = (feeds[name] + factor * array).astype(feeds[name].dtype)
         after = fn(point)
+        if any(after[n].shape != start[n].shape for n in weights):
+            return np.nan
         return sum(float((w * np.where(w != 0, after[n] - start[n], 0)).sum()) for n, w in weights.items())
 
     ratio = (steps[0] / steps[1]) ** 2
