@@ -1,1 +1,58 @@
-"""gradgen writes the gradient of an ONNX graph as another ONNX graph, in standard operators."""
+"""gradgen writes the gradient of an ONNX graph as another ONNX graph, in standard operators.
+
+Everything is imported when it is first used: `import gradgen` loads neither onnx nor onnxruntime.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from gradgen.errors import GradientError, GradientWarning
+
+if TYPE_CHECKING:
+    from gradgen.api import grad, parameters, value_and_grad, vjp
+    from gradgen.engine.registry import Registry
+    from gradgen.files import save
+    from gradgen.functions import gradient_of_function, gradient_of_nodes
+    from gradgen.registration import register_vjp, vjp_rule
+
+_HOMES = {
+    "vjp": "gradgen.api",
+    "grad": "gradgen.api",
+    "value_and_grad": "gradgen.api",
+    "parameters": "gradgen.api",
+    "save": "gradgen.files",
+    "gradient_of_nodes": "gradgen.functions",
+    "gradient_of_function": "gradgen.functions",
+    "register_vjp": "gradgen.registration",
+    "vjp_rule": "gradgen.registration",
+    "Registry": "gradgen.engine.registry",
+}
+
+__all__ = [
+    "GradientError",
+    "GradientWarning",
+    "Registry",
+    "grad",
+    "gradient_of_function",
+    "gradient_of_nodes",
+    "parameters",
+    "register_vjp",
+    "save",
+    "value_and_grad",
+    "vjp",
+    "vjp_rule",
+]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'gradgen' has no attribute {name!r}")
+    return getattr(importlib.import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

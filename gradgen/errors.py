@@ -9,3 +9,7 @@ class GradientError(ValueError):
     The message names the thing (op, node, value), where it is and what to do; where there are several
     problems of one kind it lists all of them.
     """
+
+
+class GradientWarning(UserWarning):
+    """Something about a gradient that is right but may surprise, such as one that is zero everywhere."""

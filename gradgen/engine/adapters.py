@@ -156,7 +156,7 @@ class Edit:
     def shape_of(self, index: int, hint: str = "shape") -> ir.Value:
         """The shape of an input, as a target for Reshape: a constant where at most one size is unknown."""
         sizes = self.shape(index)
-        if sizes is not None and sizes.count(None) <= (0 not in sizes):
+        if sizes is not None and sizes.count(None) <= 1 and 0 not in sizes:  # to Reshape, 0 means something else
             return self.constant([-1 if size is None else size for size in sizes], hint)
         return self.before("Shape", [self.input(index)], hint)
 

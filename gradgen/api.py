@@ -1,0 +1,203 @@
+"""The public calls: gradient models of models."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from gradgen.engine.calls import CallLinker
+from gradgen.engine.derive import derive
+from gradgen.engine.link import CONSTANT_MARK, Constants, Knowledge, Linker, ir_shape
+from gradgen.engine.names import Names, free_prefix
+from gradgen.engine.prepare import Model, Prepared, learn_constants, prepare
+from gradgen.engine.registry import Registry, registered
+from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_initializers
+from gradgen.errors import GradientError, GradientWarning
+from gradgen.request import find_values, parameter_values
+from gradgen.rules.library import zeros_like
+
+NAMES_KEY = "gradgen.names"
+
+
+def vjp(
+    model: Model,
+    wrt: Sequence[str] | str | None = None,
+    of: Sequence[str] | str | None = None,
+    *,
+    inline: bool = True,
+    registry: Registry | None = None,
+) -> Any:
+    """The vector–Jacobian product of a model, as a model.
+
+    Args:
+        model: a path, an onnx.ModelProto or an onnx_ir.Model. It is not changed.
+        wrt: names (or globs) of graph inputs, initializers or intermediate values; by default the float inputs
+            that have no initializer.
+        of: names of float outputs or intermediate values (which become outputs); by default every float output.
+        inline: False keeps calls into the function library, for reading.
+        registry: rules to use in place of the registered ones.
+
+    Returns:
+        A model of the kind that was handed in (a ModelProto for a path). Its inputs are the model's own, then
+        `grad_<output>` for each of `of`: the cotangents, with the outputs' shapes and types. Its outputs are the
+        model's own, then `grad_<name>` for each of `wrt`, in the order asked, with the shape and type of that value.
+        Where one of these names is taken, `grad2_`, `grad3_`, … is used throughout; the model's metadata
+        `gradgen.names` maps each public name to its role and source.
+
+    Raises:
+        GradientError: for names that do not exist, values that are not float, a path through ops without a rule
+            (all of them are listed), and models that are not valid.
+    """
+    return _gradient(model, wrt, of, "vjp", inline, registry, None)
+
+
+def value_and_grad(
+    model: Model,
+    wrt: Sequence[str] | str | None = None,
+    of: Sequence[str] | str | None = None,
+    *,
+    reduce: str | None = None,
+    inline: bool = True,
+    registry: Registry | None = None,
+) -> Any:
+    """The outputs of a model and the gradient of a scalar one, as a model.
+
+    As `vjp`, but `of` (one element each; several are added) is seeded with 1, so the result has no cotangent inputs.
+    `reduce="sum"` differentiates the sum of the elements of outputs that have more than one.
+    """
+    return _gradient(model, wrt, of, "value_and_grad", inline, registry, reduce)
+
+
+def grad(
+    model: Model,
+    wrt: Sequence[str] | str | None = None,
+    of: Sequence[str] | str | None = None,
+    *,
+    reduce: str | None = None,
+    inline: bool = True,
+    registry: Registry | None = None,
+) -> Any:
+    """The gradient of a scalar output alone: `value_and_grad` without the primal outputs."""
+    return _gradient(model, wrt, of, "grad", inline, registry, reduce)
+
+
+def parameters(model: Model) -> list[str]:
+    """The names of a model's trainable initializers: the float ones that a rule differentiates, in the model's order.
+
+    Constants that gradgen has added to a gradient model are no parameters.
+    """
+    prepared = prepare(model, registered())
+    return [v.name or "" for v in parameter_values(prepared.model.graph, registered(), prepared.opset)]
+
+
+def _gradient(
+    model: Model,
+    wrt: Sequence[str] | str | None,
+    of: Sequence[str] | str | None,
+    kind: str,
+    inline: bool,
+    registry: Registry | None,
+    reduce: str | None,
+) -> Any:
+    if reduce not in (None, "sum"):
+        raise GradientError(f"reduce is None or 'sum', not {reduce!r}")
+    registry = registry or registered()
+    prepared = prepare(model, registry)
+    graph = prepared.model.graph
+    sources, targets = find_values(graph, wrt, of, registry, prepared.opset)
+    names = Names.of(graph)
+    knowledge = Knowledge({*sources, *(v for v in graph.inputs)})
+    learn_constants(graph, knowledge, prepared.opset)
+    linker_type = Linker if inline else CallLinker
+    linker = linker_type(graph, registry, prepared.opset, knowledge, names, Constants(graph, names))
+    public = Public(names, [v.name or "" for v in sources], [v.name or "" for v in targets], kind)
+    outputs = list(graph.outputs)
+    if kind == "vjp":
+        seeds = {v: _cotangent_input(graph, v, public.cotangents[v.name or ""]) for v in targets}
+    else:
+        seeds = {v: _ones(v, linker, reduce) for v in targets}
+    found, replaced = derive(graph, sources, seeds, linker)
+    outputs = [replaced.get(v, v) for v in outputs]
+    extra = [w for v in targets if (w := replaced.get(v, v)) not in outputs]
+    graph.outputs.clear()
+    graph.outputs.extend([] if kind == "grad" else [*outputs, *extra])
+    sources = [replaced.get(v, v) for v in sources]
+    for value, ct in zip(sources, found, strict=True):
+        graph.outputs.append(_gradient_output(value, ct, public.gradients[value.name or ""], linker))
+    return _finish(prepared, linker, public)
+
+
+class Public:
+    """The public names of one call, and what each of them is."""
+
+    def __init__(self, names: Names, wrt: list[str], of: list[str], kind: str):
+        seeds = of if kind == "vjp" else []
+        prefix = free_prefix("grad", [*seeds, *wrt], names)
+        self.cotangents = {n: names.add(prefix + n) for n in seeds}
+        prefix = free_prefix("grad", wrt, names)
+        self.gradients = {n: names.add(prefix + n) for n in wrt}
+
+    def roles(self) -> dict[str, dict[str, str]]:
+        """Role and source by public name."""
+        roles = {public: {"role": "cotangent", "source": n} for n, public in self.cotangents.items()}
+        return {**roles, **{public: {"role": "gradient", "source": n} for n, public in self.gradients.items()}}
+
+
+def _cotangent_input(graph: ir.Graph, value: ir.Value, name: str) -> ir.Value:
+    cotangent = ir.Value(name=name, type=value.type, shape=value.shape)
+    graph.inputs.append(cotangent)
+    return cotangent
+
+
+def _ones(value: ir.Value, linker: Linker, reduce: str | None) -> ir.Value:
+    shape = ir_shape(value)
+    assert value.dtype is not None
+    if shape is not None and all(d == 1 for d in shape):
+        return linker.constants.get(np.ones(tuple(1 for _ in shape), value.dtype.numpy()))
+    if reduce is None:
+        raise GradientError(
+            f"'{value.name}' has shape {list(shape) if shape is not None else 'unknown'}, and a gradient is that of "
+            'one element: pass reduce="sum" for the gradient of its sum, or use vjp with a cotangent'
+        )
+    one = linker.constants.get(np.ones((), value.dtype.numpy()))
+    zeros = linker.library(zeros_like, value)
+    return linker.node("Add", [zeros, one], value, f"{value.name}/seed")
+
+
+def _gradient_output(value: ir.Value, ct: ir.Value | None, name: str, linker: Linker) -> ir.Value:
+    """The public output that holds a cotangent; zeros where nothing arrived."""
+    if ct is None:
+        warnings.warn(
+            f"'{value.name}' does not influence what is differentiated: its gradient is zero",
+            GradientWarning,
+            stacklevel=4,
+        )
+        ct = linker.library(zeros_like, value)
+    if ct.producer() is None or ct.is_graph_output() or ct.name in linker.public:
+        ct = linker.node("Identity", [ct], value, name + "/value")
+    ct.name = name
+    linker.public.add(name)
+    ct.type = value.type
+    if value.shape is not None:
+        ct.shape = value.shape
+    return ct
+
+
+def _finish(prepared: Prepared, linker: Linker, public: Public) -> Any:
+    model, graph = prepared.model, prepared.model.graph
+    remove_unused(graph)
+    merge_common(graph, linker.draws)
+    remove_unused_initializers(graph)
+    model.ir_version = max(10, model.ir_version or 10)
+    previous = json.loads(model.metadata_props.get(NAMES_KEY, "{}"))
+    model.metadata_props[NAMES_KEY] = json.dumps({**previous, **public.roles()}, sort_keys=True)
+    linker.finish(model)
+    return model if prepared.as_ir else ir.to_proto(model)
+
+
+__all__ = ["CONSTANT_MARK", "grad", "parameters", "value_and_grad", "vjp"]

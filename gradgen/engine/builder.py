@@ -1,0 +1,303 @@
+"""Builds the body of a specialised rule: emits nodes with folding, inferred types and common subexpressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from gradgen.engine.inference import evaluate, infer_types, shape_elements
+from gradgen.engine.values import Value
+from gradgen.errors import GradientError
+from gradgen.rules import peephole
+from gradgen.rules.lang import DOMAIN, OPSET, RuleFunction, building
+
+FOLD_LIMIT = 4096
+
+
+@dataclass(eq=False)
+class BodyNode:
+    """One node of a specialised body; `captures` pairs a subgraph's outer values with values of this body."""
+
+    domain: str
+    op_type: str
+    inputs: list[Value | None]
+    outputs: list[Value]
+    attributes: dict[str, ir.Attr]
+    captures: list[tuple[ir.Value, Value]] = field(default_factory=list)
+
+
+class Builder:
+    """A list of nodes over typed values.
+
+    Args:
+        bodies: resolves a library function's name to its compiled body (an onnx_ir Function).
+        opset: the ai.onnx opset that nodes are emitted for.
+    """
+
+    def __init__(self, bodies: Callable[[str], ir.Function] | None = None, opset: int = OPSET):
+        self.nodes: list[BodyNode] = []
+        self.opset = opset
+        self._bodies = bodies
+        self._seen: dict[tuple, list[Value]] = {}
+        self._constants: dict[tuple, Value] = {}
+
+    def constant(self, array: Any, dtype: ir.DataType | None = None) -> Value:
+        """A known tensor; equal constants are one value."""
+        if not isinstance(array, np.ndarray):
+            array = np.asarray(array)
+            if dtype is None and array.dtype == np.float64:
+                array = array.astype(np.float32)
+        dtype = dtype or ir.DataType.from_numpy(array.dtype)
+        if array.dtype != dtype.numpy():
+            array = array.astype(dtype.numpy())
+        key = (dtype, array.shape, array.tobytes())
+        value = self._constants.get(key)
+        if value is None:
+            value = Value(dtype, array.shape, const=array)
+            if array.dtype == np.int64 and array.ndim <= 1 and array.size <= 64:
+                value.elements = tuple(int(i) for i in array.reshape(-1))
+            value.zero = array.size > 0 and not np.any(array) and array.dtype.kind not in "iub"
+            self._constants[key] = value
+        return value
+
+    def node(
+        self,
+        op_type: str,
+        inputs: Sequence[Any],
+        attributes: Mapping[str, Any],
+        outputs: int = 1,
+        domain: str = "",
+        captures: Sequence[tuple[ir.Value, Value]] = (),
+    ) -> Any:
+        """Emit a node, or what is equal to it and cheaper; returns its value (a list of them unless outputs is 1)."""
+        schema = _schema(op_type, domain, self.opset)
+        values = self._coerce(schema, inputs)
+        attrs = {k: _attribute(k, v) for k, v in attributes.items() if v is not None}
+        if outputs == 1 and not captures and domain == "":
+            with building(self):
+                simpler = peephole.simplify(op_type, values, attrs)
+            if simpler is not None:
+                return simpler
+        key = (domain, op_type, tuple(map(id, values)), outputs, tuple(sorted((k, _key(a)) for k, a in attrs.items())))
+        deterministic = not captures and (schema is None or not _is_random(op_type))
+        if deterministic and key in self._seen:
+            results = self._seen[key]
+            return results[0] if outputs == 1 else list(results)
+        results = [Value() for _ in range(outputs)]
+        node = BodyNode(domain, op_type, values, results, attrs, list(captures))
+        infer_types(node, schema, self.opset)
+        if outputs == 1 and domain == "":
+            results[0].elements = shape_elements(node)
+            folded = self._fold(node) if deterministic else None
+            if folded is not None:
+                return folded
+        for result in results:
+            result.producer = node
+        self.nodes.append(node)
+        if deterministic:
+            self._seen[key] = results
+        return results[0] if outputs == 1 else list(results)
+
+    def call(self, function: RuleFunction, args: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+        """Apply a library function: its lowering where that knows enough, else its general body."""
+        values = [self._value(a) for a in args]
+        if function.lowering is not None:
+            with building(self):
+                result = function.lowering(*values, **attributes)
+            if result is not None:
+                return _shaped(function, result, values)
+        if self._bodies is None:
+            raise GradientError(f"the library function '{function.name}' has no compiled body here")
+        results = self.inline(self._bodies(function.name), values, {k: _attribute(k, v) for k, v in attributes.items()})
+        return _shaped(function, results[0], values) if len(results) == 1 else results
+
+    def inline(
+        self, function: ir.Function, args: Sequence[Value | None], attributes: Mapping[str, ir.Attr]
+    ) -> list[Value | None]:
+        """Interpret a function's body node by node, with its attributes bound."""
+        env: dict[ir.Value, Value | None] = dict(zip(function.inputs, args, strict=False))
+        bound = {name: a for name, a in function.attributes.items() if a.value is not None}
+        bound.update({k: v for k, v in attributes.items() if v is not None})
+        for node in function:
+            values = [None if v is None else env.get(v) for v in node.inputs]
+            attrs = _bind(node, bound)
+            if node.domain in ("", "ai.onnx") and node.op_type == "Constant":
+                env[node.outputs[0]] = self.constant(_constant_array(attrs))
+                continue
+            if node.domain == DOMAIN:
+                results = self._library_call(node.op_type, values, attrs)
+            else:
+                captures = _captures(node, attrs, env)
+                wanted = len(node.outputs)
+                domain = "" if node.domain == "ai.onnx" else node.domain
+                result = self.node(node.op_type, values, attrs, wanted, domain, captures)
+                results = [result] if wanted == 1 else result
+            env.update(zip(node.outputs, results, strict=False))
+        return [env.get(v) for v in function.outputs]
+
+    def _library_call(self, name: str, values: list[Value | None], attrs: dict[str, ir.Attr]) -> list[Any]:
+        from gradgen.rules import library
+
+        function = getattr(library, name, None)
+        if isinstance(function, RuleFunction):
+            while values and values[-1] is None:
+                values.pop()
+            result = self.call(function, values, {k: a.value for k, a in attrs.items()})
+            return result if isinstance(result, list) else [result]
+        if self._bodies is None:
+            raise GradientError(f"the function '{DOMAIN}::{name}' is not in the library")
+        return self.inline(self._bodies(name), values, attrs)
+
+    def _value(self, item: Any) -> Any:
+        return item if item is None or isinstance(item, Value) else self.constant(item)
+
+    def _coerce(self, schema: onnx.defs.OpSchema | None, inputs: Iterable[Any]) -> list[Value | None]:
+        """Turn Python numbers into constants of the element type that the op's other inputs have."""
+        items = list(inputs)
+        while items and items[-1] is None:
+            items.pop()
+        if all(i is None or isinstance(i, Value) for i in items):
+            return items
+        names = _type_names(schema, len(items))
+        result: list[Value | None] = []
+        for position, item in enumerate(items):
+            if item is None or isinstance(item, Value):
+                result.append(item)
+                continue
+            peers = [v for k, v in enumerate(items) if isinstance(v, Value) and names[k] == names[position]]
+            if isinstance(item, np.ndarray) or not peers:
+                result.append(self.constant(item))
+            elif peers[0].dtype is not None:
+                result.append(self.constant(np.asarray(item), peers[0].dtype))
+            else:
+                result.append(self.node("CastLike", (self.constant(np.asarray(item)), peers[0]), {}))
+        return result
+
+    def _fold(self, node: BodyNode) -> Value | None:
+        """The constant that a node computes, where all it reads is known and the result is small."""
+        result = node.outputs[0]
+        if (
+            result.elements is not None
+            and all(isinstance(e, int) for e in result.elements)
+            and result.shape is not None
+        ):
+            return self.constant(np.asarray(result.elements, np.int64).reshape(() if not result.shape else (-1,)))
+        if not node.inputs or any(v is not None and v.const is None for v in node.inputs):
+            return None
+        if result.size is None or result.size > FOLD_LIMIT:
+            return None
+        array = evaluate(node, self.opset)
+        return None if array is None else self.constant(array, result.dtype)
+
+
+def _shaped(function: RuleFunction, result: Any, args: Sequence[Any]) -> Any:
+    """By contract `sum_to` and every `*_like` have the shape of their last argument."""
+    last = args[-1] if args else None
+    if function.shaped_as_last and isinstance(last, Value) and last.shape is not None and isinstance(result, Value):
+        if result.shape is None or len(result.shape) != len(last.shape):
+            result.shape = last.shape
+        else:
+            result.shape = tuple(r if isinstance(r, int) else s for r, s in zip(result.shape, last.shape, strict=True))
+    return result
+
+
+def _captures(node: ir.Node, attrs: Mapping[str, ir.Attr], env: Mapping[ir.Value, Any]) -> list[tuple[ir.Value, Value]]:
+    captures: dict[ir.Value, Value] = {}
+    for attr in attrs.values():
+        for graph in attr_graphs(attr):
+            for inner in ir.traversal.RecursiveGraphIterator(graph):
+                for value in inner.inputs:
+                    if value is not None and env.get(value) is not None:
+                        captures[value] = env[value]
+            for value in graph.outputs:
+                if env.get(value) is not None:
+                    captures[value] = env[value]
+    return list(captures.items())
+
+
+def attr_graphs(attr: ir.Attr) -> list[ir.Graph]:
+    """The graphs that an attribute holds."""
+    if attr.type == ir.AttributeType.GRAPH and attr.value is not None:
+        return [attr.value]
+    return list(attr.value) if attr.type == ir.AttributeType.GRAPHS and attr.value is not None else []
+
+
+def _bind(node: ir.Node, bound: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:
+    attrs = {}
+    for name, attr in node.attributes.items():
+        if attr.ref_attr_name is None:
+            attrs[name] = attr
+        elif attr.ref_attr_name in bound:
+            source = bound[attr.ref_attr_name]
+            attrs[name] = ir.Attr(name, source.type, source.value)
+    return attrs
+
+
+def _constant_array(attrs: Mapping[str, ir.Attr]) -> np.ndarray:
+    for name, attr in attrs.items():
+        if name == "value":
+            return attr.value.numpy()
+        if name in ("value_int", "value_ints"):
+            return np.asarray(attr.value, np.int64)
+        if name in ("value_float", "value_floats"):
+            return np.asarray(attr.value, np.float32)
+    raise GradientError("a Constant of a rule's body holds no numeric value")
+
+
+def _attribute(name: str, value: Any) -> ir.Attr:
+    if isinstance(value, ir.Attr):
+        return value
+    if isinstance(value, ir.DataType):
+        return ir.AttrInt64(name, int(value))
+    if isinstance(value, list | tuple):
+        return (
+            ir.AttrInt64s(name, value)
+            if all(isinstance(v, int | np.integer) for v in value)
+            else (
+                ir.AttrFloat32s(name, value)
+                if all(isinstance(v, int | float) for v in value)
+                else ir.AttrStrings(name, value)
+            )
+        )
+    return ir.convenience.convert_attribute(name, value)
+
+
+def _key(attr: ir.Attr) -> Any:
+    if attr.type == ir.AttributeType.TENSOR:
+        return (attr.value.dtype, tuple(attr.value.shape), attr.value.tobytes())
+    if attr.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+        return id(attr.value)
+    return repr(attr.value)
+
+
+def _is_random(op_type: str) -> bool:
+    from gradgen.engine.registry import is_random
+
+    return is_random("", op_type)
+
+
+_SCHEMAS: dict[tuple[str, str, int], onnx.defs.OpSchema | None] = {}
+
+
+def _schema(op_type: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
+    key = (op_type, domain, opset)
+    if key not in _SCHEMAS:
+        try:
+            _SCHEMAS[key] = onnx.defs.get_schema(op_type, opset if domain == "" else 1, domain)
+        except onnx.defs.SchemaError:
+            if domain == "":
+                raise GradientError(f"a rule emits '{op_type}', which opset {opset} does not have") from None
+            _SCHEMAS[key] = None
+    return _SCHEMAS[key]
+
+
+def _type_names(schema: onnx.defs.OpSchema | None, count: int) -> list[str]:
+    if schema is None:
+        return ["T"] * count
+    formals = list(schema.inputs)
+    return [formals[min(i, len(formals) - 1)].type_str for i in range(count)]

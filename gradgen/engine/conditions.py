@@ -1,0 +1,184 @@
+"""Conditions of forms: a checked expression over attributes, dtypes, ranks, shapes and constants; unknown is false.
+
+    rank(B) == 2 and all_eq(pads, 0) and dim(W, 1) <= 4 and const(Y) == 2
+
+Names are attributes. `rank(X)`, `dim(X, i)`, `size(X)`, `dtype(X)`, `const(X)` read what is known of a formal,
+`known(X)` tells whether it has a constant content, `given(X)` whether it is there, `static(X)` whether all its sizes
+are known, `same(X, Y)` whether two shapes are known to be equal, `all_eq(list, n)` whether every element equals n.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from gradgen.engine.values import Value
+from gradgen.errors import GradientError
+from gradgen.rules.lang import same_shape
+
+_NODES = (
+    ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Compare, ast.Eq, ast.NotEq, ast.Lt,
+    ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn, ast.Call, ast.Name, ast.Load, ast.Constant, ast.List, ast.Tuple,
+    ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Mod, ast.Subscript,
+)  # fmt: skip
+FUNCTIONS = ("rank", "dim", "size", "dtype", "const", "known", "given", "static", "same", "all_eq", "len")
+
+
+class _Unknown(Exception):
+    pass
+
+
+@cache
+def parse(text: str) -> ast.Expression:
+    """Parse a condition; raises GradientError where it uses anything but the language above."""
+    try:
+        tree = ast.parse(text, mode="eval")
+    except SyntaxError as error:
+        raise GradientError(f"condition '{text}': {error.msg}") from error
+    for node in ast.walk(tree):
+        if not isinstance(node, _NODES):
+            raise GradientError(f"condition '{text}': {type(node).__name__} is not allowed")
+        if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS):
+            raise GradientError(f"condition '{text}': only {', '.join(FUNCTIONS)} can be called")
+    return tree
+
+
+def names(text: str) -> tuple[set[str], set[str]]:
+    """The formals and the attributes that a condition mentions."""
+    formals: set[str] = set()
+    every: set[str] = set()
+    for node in ast.walk(parse(text)):
+        if isinstance(node, ast.Name) and node.id not in FUNCTIONS:
+            every.add(node.id)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in ("all_eq", "len"):
+            formals.update(a.id for a in node.args if isinstance(a, ast.Name))
+    return formals, every - formals
+
+
+def holds(text: str | None, values: Mapping[str, Any], attributes: Mapping[str, Any]) -> bool:
+    """Whether a condition is known to hold for these values (by formal name) and plain attributes."""
+    if text is None:
+        return True
+    try:
+        return bool(_evaluate(parse(text).body, values, attributes))
+    except _Unknown:
+        return False
+
+
+def _evaluate(node: ast.expr, values: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
+    def sub(n: ast.expr) -> Any:
+        return _evaluate(n, values, attributes)
+
+    match node:
+        case ast.BoolOp(op=ast.And()):
+            return all(sub(v) for v in node.values)
+        case ast.BoolOp():
+            return _any(node.values, sub)
+        case ast.UnaryOp(op=ast.Not()):
+            return not sub(node.operand)
+        case ast.Compare():
+            left = sub(node.left)
+            for operator, right in zip(node.ops, map(sub, node.comparators), strict=True):
+                if not _compare(operator, left, right):
+                    return False
+                left = right
+            return True
+        case ast.Call(func=ast.Name(id=name)):
+            return _call(name, node.args, sub, values)
+        case ast.Name():
+            value = attributes.get(node.id)
+            if value is None:
+                raise _Unknown
+            return value.decode() if isinstance(value, bytes) else value
+    code = compile(ast.Expression(_closed(node, sub)), "<condition>", "eval")
+    return eval(code, {"__builtins__": {}})
+
+
+def _closed(node: ast.expr, sub: Any) -> ast.expr:
+    """The expression with every name and call replaced by its value."""
+
+    class Close(ast.NodeTransformer):
+        def visit_Name(self, n: ast.Name) -> ast.expr:
+            return ast.copy_location(ast.Constant(sub(n)), n)
+
+        def visit_Call(self, n: ast.Call) -> ast.expr:
+            return ast.copy_location(ast.Constant(sub(n)), n)
+
+    import copy
+
+    return ast.fix_missing_locations(Close().visit(copy.deepcopy(node)))
+
+
+def _any(nodes: list[ast.expr], sub: Any) -> bool:
+    unknown = False
+    for node in nodes:
+        try:
+            if sub(node):
+                return True
+        except _Unknown:
+            unknown = True
+    if unknown:
+        raise _Unknown
+    return False
+
+
+def _compare(operator: ast.cmpop, left: Any, right: Any) -> bool:
+    match operator:
+        case ast.Eq():
+            return left == right
+        case ast.NotEq():
+            return left != right
+        case ast.In():
+            return left in right
+        case ast.NotIn():
+            return left not in right
+    if isinstance(left, str) != isinstance(right, str):
+        raise _Unknown
+    match operator:
+        case ast.Lt():
+            return left < right
+        case ast.LtE():
+            return left <= right
+        case ast.Gt():
+            return left > right
+        case _:
+            return left >= right
+
+
+def _call(name: str, args: list[ast.expr], sub: Any, values: Mapping[str, Any]) -> Any:
+    if name == "len":
+        return len(sub(args[0]))
+    if name == "all_eq":
+        return all(item == sub(args[1]) for item in sub(args[0]))
+    value = values.get(args[0].id) if isinstance(args[0], ast.Name) else None
+    if name == "given":
+        return value is not None
+    if not isinstance(value, Value):
+        raise _Unknown
+    if name == "known":
+        return value.const is not None
+    if name == "static":
+        return value.static
+    if name == "same":
+        other = values.get(args[1].id) if isinstance(args[1], ast.Name) else None
+        return isinstance(other, Value) and same_shape(value.shape, other.shape)
+    found: Any = None
+    if name == "rank":
+        found = None if value.shape is None else len(value.shape)
+    elif name == "dim":
+        index = sub(args[1])
+        found = (
+            value.shape[index] if value.shape is not None and -len(value.shape) <= index < len(value.shape) else None
+        )
+        found = found if isinstance(found, int) else None
+    elif name == "size":
+        found = value.size
+    elif name == "dtype":
+        found = None if value.dtype is None else value.dtype.name.lower()
+    elif name == "const" and value.const is not None:
+        found = value.const.reshape(-1)[0].item() if value.const.size == 1 else value.const.tolist()
+    if found is None:
+        raise _Unknown
+    return found

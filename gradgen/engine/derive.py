@@ -1,0 +1,117 @@
+"""Differentiates a graph in place: activity, expansion of ops without a rule, plan, reverse pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import onnx
+import onnx_ir as ir
+
+from gradgen.engine.activity import Activity, analyse, edges
+from gradgen.engine.expand import expand
+from gradgen.engine.link import Linker
+from gradgen.engine.plan import Step, apply_forward, make_step
+from gradgen.engine.rows import Row
+from gradgen.engine.subgraphs import captures, graphs
+from gradgen.engine.walk import reverse
+from gradgen.errors import GradientError
+
+
+def derive(
+    graph: ir.Graph, sources: Sequence[ir.Value], seeds: Mapping[ir.Value, ir.Value], linker: Linker
+) -> tuple[list[ir.Value | None], dict[ir.Value, ir.Value]]:
+    """Append the backward pass of a graph.
+
+    Args:
+        graph: the graph; nodes are appended, and pairs stand in for forward nodes.
+        sources: the values whose cotangents are wanted.
+        seeds: the cotangents of values of the graph, by value.
+        linker: the linker of the graph.
+
+    Returns:
+        the cotangent of each source, None where the seeded values do not depend on it; and the values that were
+        replaced by a pair's.
+
+    Raises:
+        GradientError: that lists every node on the path that has no rule.
+    """
+    steps, replaced = plan_graph(graph, sources, list(seeds), linker)
+    found = reverse(steps, {replaced.get(v, v): ct for v, ct in seeds.items()}, linker)
+    return [found.total(replaced.get(v, v)) for v in sources], replaced
+
+
+def plan_graph(
+    graph: ir.Graph, sources: Sequence[ir.Value], targets: Sequence[ir.Value], linker: Linker, where: str = ""
+) -> tuple[list[Step], dict[ir.Value, ir.Value]]:
+    """The steps of the path from sources to targets, with ops that have no rule replaced by their bodies."""
+    expanded: dict[ir.Value, ir.Value] = {}
+    while True:
+        sources = [expanded.get(v, v) for v in sources]
+        targets = [expanded.get(v, v) for v in targets]
+        activity = analyse(list(graph), sources, targets, linker.registry, linker.opset)
+        if not any([expand(n, graph, linker, expanded) for n in activity.path if _row(n, linker) is None]):
+            break
+    problems = list(_problems(activity, linker, where))
+    if problems:
+        raise GradientError(
+            "no gradient for these nodes on the path:\n  " + "\n  ".join(problems) + "\n"
+            "Register a rule (gradgen.register_vjp), choose other wrt or of, or replace the op in the model."
+        )
+    steps = []
+    for node in activity.path:
+        row = _row(node, linker)
+        assert row is not None
+        step = make_step(node, row, activity, linker)
+        steps.append(step)
+    replaced = apply_forward(steps, graph, linker)
+    return steps, {**{old: replaced.get(new, new) for old, new in expanded.items()}, **replaced}
+
+
+def _row(node: ir.Node, linker: Linker) -> Row | None:
+    return linker.registry.find(node.domain, node.op_type, linker.opset)
+
+
+def _problems(activity: Activity, linker: Linker, where: str = "") -> Iterable[str]:
+    """One line for each thing on the path that has no derivative."""
+    for node in activity.path:
+        row = _row(node, linker)
+        domain = node.domain or "ai.onnx"
+        version = linker.opset if domain == "ai.onnx" else node.version
+        label = f"{where + ': ' if where else ''}{domain}::{node.op_type} (opset {version}), node '{node.name}'"
+        for index, value, kind in edges(node, row):
+            if value not in activity.active or kind in ("rule", "zero"):
+                continue
+            if row is None:
+                reads = f"input {index}" if index is not None else "a captured value"
+                yield f"{label}: no rule for the op; {reads} ('{value.name}') depends on wrt"
+            else:
+                name = row.input_name(index) if index is not None else ""
+                reason = row.none.get(name, "the rule does not differentiate it")
+                yield f"{label}: input '{name}' ('{value.name}'): {reason}"
+        if row is not None:
+            yield from (f"{label}: attribute '{a}' is newer than the rule" for a in _new_attributes(node, row))
+            for sub in graphs(node):
+                outer = [v for v in captures(node) if v in activity.active]
+                inner = analyse(list(sub), outer, list(sub.outputs), linker.registry, linker.opset)
+                known = [n for n in inner.path if _row(n, linker) is not None or not has_body(n, linker)]
+                inner.path = known
+                yield from _problems(inner, linker, f"{where + ' in ' if where else 'in '}'{node.name}'")
+
+
+def has_body(node: ir.Node, linker: Linker) -> bool:
+    """Whether the standard defines the op by a function."""
+    from gradgen.engine.expand import standard_body
+
+    return standard_body(node, linker) is not None
+
+
+def _new_attributes(node: ir.Node, row: Row) -> list[str]:
+    """Attributes that are set, that opset 21 does not have, and that the row does not know."""
+    if node.domain not in ("", "ai.onnx"):
+        return []
+    try:
+        old = onnx.defs.get_schema(node.op_type, max(row.since, 21), "").attributes
+    except onnx.defs.SchemaError:
+        return []
+    mentioned = {a for f in row.forms for a in (*f.attributes, *f.fwd_attributes)} | set(row.ignores)
+    return [a for a in node.attributes if a not in old and a not in mentioned]

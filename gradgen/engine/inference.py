@@ -1,0 +1,164 @@
+"""Types, shape elements and values of single nodes, by onnx's own inference and reference implementation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+import onnx_ir as ir
+from onnx.shape_inference import InferenceError, infer_node_outputs
+
+from gradgen.engine.values import Dim, Value
+
+_IR_VERSION = 10
+
+
+def type_proto(value: Value) -> onnx.TypeProto:
+    """The value's type as onnx writes it; an unknown rank or element type is left out."""
+    proto = onnx.TypeProto()
+    tensor = proto.tensor_type
+    if value.dtype is not None:
+        tensor.elem_type = int(value.dtype)
+    if value.shape is not None:
+        tensor.shape.SetInParent()
+        for d in value.shape:
+            dim = tensor.shape.dim.add()
+            if isinstance(d, int):
+                dim.dim_value = d
+            elif d is not None:
+                dim.dim_param = d
+    return proto
+
+
+def set_type(value: Value, proto: onnx.TypeProto) -> None:
+    """Give a value what is known of its type."""
+    if not proto.HasField("tensor_type"):
+        return
+    tensor = proto.tensor_type
+    if tensor.elem_type:
+        value.dtype = ir.DataType(tensor.elem_type)
+    if tensor.HasField("shape"):
+        value.shape = tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim)
+
+
+def node_proto(node: Any) -> onnx.NodeProto:
+    """A body node as a NodeProto whose inputs are i0, i1, … and whose outputs are o0, o1, …"""
+    proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
+    proto.input.extend("" if v is None else f"i{k}" for k, v in enumerate(node.inputs))
+    proto.output.extend(f"o{k}" for k in range(len(node.outputs)))
+    proto.attribute.extend(ir.serde.serialize_attribute(a) for a in node.attributes.values())
+    return proto
+
+
+def infer_types(node: Any, schema: onnx.defs.OpSchema | None, opset: int) -> None:
+    """Set the types of the node's outputs, as far as they follow from its inputs."""
+    if schema is None:
+        return
+    inputs = {f"i{k}": v for k, v in enumerate(node.inputs) if v is not None}
+    types = {name: type_proto(v) for name, v in inputs.items()}
+    data = {
+        name: onnx.numpy_helper.from_array(v.const, name)
+        for name, v in inputs.items()
+        if v.const is not None and v.const.dtype.kind in "iuf" and v.const.size <= 64
+    }
+    try:
+        outputs = infer_node_outputs(
+            schema, node_proto(node), types, data, None, [onnx.helper.make_opsetid("", opset)], _IR_VERSION
+        )
+    except (InferenceError, RuntimeError):
+        outputs = {}
+    for k, value in enumerate(node.outputs):
+        if f"o{k}" in outputs:
+            set_type(value, outputs[f"o{k}"])
+    _refine(node, schema)
+
+
+def _refine(node: Any, schema: onnx.defs.OpSchema) -> None:
+    """What onnx's inference leaves open: an element type shared with an input, a shape given by known elements."""
+    by_name = {}
+    formals = list(schema.inputs)
+    for k, v in enumerate(node.inputs):
+        if v is not None and v.dtype is not None:
+            by_name.setdefault(formals[min(k, len(formals) - 1)].type_str, v.dtype)
+    out_formals = list(schema.outputs)
+    for k, value in enumerate(node.outputs):
+        if value.dtype is None:
+            value.dtype = by_name.get(out_formals[min(k, len(out_formals) - 1)].type_str)
+    result = node.outputs[0]
+    if result.shape is None or None in result.shape:
+        shape = _target_shape(node)
+        if shape is not None:
+            result.shape = shape
+
+
+def _target_shape(node: Any) -> tuple[Dim, ...] | None:
+    if node.op_type == "ConstantOfShape" and node.inputs[0] is not None:
+        return node.inputs[0].elements
+    if len(node.inputs) < 2 or node.inputs[1] is None or node.inputs[1].elements is None:
+        return None
+    elements, source = node.inputs[1].elements, node.inputs[0]
+    if node.op_type == "Expand" and source.shape is not None and len(source.shape) <= len(elements):
+        padded = (1,) * (len(elements) - len(source.shape)) + source.shape
+        return tuple(e if s == 1 or s == e else (s if e == 1 else None) for s, e in zip(padded, elements, strict=True))
+    if node.op_type == "Reshape":
+        keep_zero = "allowzero" in node.attributes and node.attributes["allowzero"].value == 1
+        if -1 in elements or (0 in elements and not keep_zero):
+            return None
+        return elements
+    return None
+
+
+def shape_elements(node: Any) -> tuple[Dim, ...] | None:
+    """The elements of an integer tensor computed from shapes, where onnx's inference sees only its type."""
+    op_type, inputs = node.op_type, node.inputs
+    first = inputs[0] if inputs else None
+    if first is None:
+        return None
+    if op_type == "Shape" and first.shape is not None:
+        start = node.attributes["start"].value if "start" in node.attributes else 0
+        end = node.attributes["end"].value if "end" in node.attributes else None
+        return first.shape[slice(start, end)]
+    if op_type == "Concat" and all(v is not None and v.elements is not None for v in inputs):
+        return tuple(e for v in inputs for e in v.elements)
+    if first.elements is None:
+        return None
+    if op_type in ("Squeeze", "Unsqueeze", "Identity") and (op_type == "Identity" or len(first.elements) == 1):
+        return first.elements if node.outputs[0].shape is not None and len(node.outputs[0].shape) <= 1 else None
+    if op_type == "Reshape" and node.outputs[0].shape is not None and len(node.outputs[0].shape) <= 1:
+        return first.elements
+    if op_type == "Cast" and node.outputs[0].dtype == ir.DataType.INT64:
+        return first.elements
+    if op_type == "Gather" and len(inputs) == 2 and inputs[1] is not None and inputs[1].const is not None:
+        index = inputs[1].const
+        if index.ndim <= 1 and first.shape is not None and len(first.shape) == 1:
+            return tuple(first.elements[int(i)] for i in index.reshape(-1))
+    if op_type == "Slice" and first.shape is not None and len(first.shape) == 1:
+        bounds = [v.const.reshape(-1) for v in inputs[1:] if v is not None and v.const is not None]
+        if len(bounds) == len(inputs) - 1 and len(bounds) >= 2:
+            step = int(bounds[3][0]) if len(bounds) > 3 else 1
+            start, end = int(bounds[0][0]), int(bounds[1][0])
+            if step > 0:
+                return first.elements[start:end:step] if abs(start) < 2**31 else None
+    return None
+
+
+def evaluate(node: Any, opset: int) -> np.ndarray | None:
+    """The single output of a node whose inputs are all known, or None where it cannot be computed."""
+    from onnx.reference import ReferenceEvaluator
+
+    feeds = {f"i{k}": v.const for k, v in enumerate(node.inputs) if v is not None}
+    graph = onnx.helper.make_graph(
+        [node_proto(node)],
+        "fold",
+        [onnx.helper.make_value_info(n, type_proto(node.inputs[int(n[1:])])) for n in feeds],
+        [onnx.helper.make_value_info("o0", onnx.TypeProto())],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=_IR_VERSION)
+    try:
+        with np.errstate(all="ignore"):
+            result = ReferenceEvaluator(model).run(None, feeds)[0]
+    except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError, AttributeError):
+        return None
+    return result if isinstance(result, np.ndarray | np.generic) else None

@@ -1,0 +1,344 @@
+"""Links rules into a graph: describes a call's signature, specialises it once, clones the small result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from gradgen.engine.names import Names
+from gradgen.engine.registry import Registry, is_random
+from gradgen.engine.rows import Form
+from gradgen.engine.specialise import Template, specialise
+from gradgen.engine.subgraphs import graphs
+from gradgen.engine.values import UnknownType, Value
+from gradgen.errors import GradientError
+from gradgen.rules.lang import RuleFunction
+
+CONSTANT_MARK = "gradgen.constant"
+CONST_LIMIT = {"i": 256, "u": 256, "b": 256, "f": 16}
+
+Arguments = Mapping[str, Any]
+
+
+def ir_shape(value: ir.Value) -> tuple[int | str | None, ...] | None:
+    """A value's shape as sizes, names and None."""
+    if value.shape is None:
+        return None
+    return tuple(d if isinstance(d, int) else d.value for d in value.shape)
+
+
+def small(array: np.ndarray) -> np.ndarray | None:
+    """The array if it is small enough to be static knowledge, which is part of a signature."""
+    return array if array.size <= CONST_LIMIT.get(array.dtype.kind, 0) else None
+
+
+class Knowledge:
+    """What is known of the values of a graph: types, and contents where they are constants.
+
+    Args:
+        variable: values that are never static knowledge (the wrt and the overridable initializers).
+    """
+
+    def __init__(self, variable: set[ir.Value] | None = None):
+        self.variable = variable or set()
+        self._constants: dict[ir.Value, np.ndarray | None] = {}
+
+    def constant(self, value: ir.Value) -> np.ndarray | None:
+        """The content of a small constant, or None."""
+        if value not in self._constants:
+            self._constants[value] = self._read(value)
+        return self._constants[value]
+
+    def learn(self, value: ir.Value, content: np.ndarray) -> None:
+        """Record the content of a value that was computed from constants and static shapes."""
+        self._constants[value] = content
+
+    def _read(self, value: ir.Value) -> np.ndarray | None:
+        if value in self.variable:
+            return None
+        tensor = value.const_value
+        if tensor is None:
+            return None
+        return small(tensor.numpy()) if tensor.dtype != ir.DataType.STRING and tensor.size <= 256 else None
+
+    def describe(self, value: ir.Value, names: dict[str, str]) -> Value:
+        """A typed value for a rule; dimension names become d0, d1, … so that signatures agree."""
+        shape = ir_shape(value)
+        if shape is not None:
+            shape = tuple(
+                names.setdefault(d, f"d{len(names)}")
+                if isinstance(d, str) and d
+                else (d if isinstance(d, int) else None)
+                for d in shape
+            )
+        const = self.constant(value)
+        described = Value(value.dtype, shape, const, label=value.name or "")
+        if const is not None:
+            if const.ndim <= 1 and const.dtype == np.int64:
+                described.elements = tuple(int(i) for i in const.reshape(-1))
+            described.shape = const.shape
+        return described
+
+
+class Constants:
+    """The pool of constants that linked bodies share, as marked initializers of the root graph."""
+
+    def __init__(self, graph: ir.Graph, names: Names):
+        self._graph = graph
+        self._names = names
+        self._pool: dict[tuple, ir.Value] = {}
+
+    def get(self, array: np.ndarray) -> ir.Value:
+        """The initializer that holds this array."""
+        key = (array.dtype.str, array.dtype.name, array.shape, array.tobytes())
+        value = self._pool.get(key)
+        if value is None:
+            name = self._names.unique("constant")
+            tensor = ir.Tensor(array, name=name, metadata_props={CONSTANT_MARK: "1"})
+            value = ir.Value(
+                name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
+            )
+            self._graph.register_initializer(value)
+            self._pool[key] = value
+        return value
+
+
+class Linker:
+    """Appends nodes to a graph: clones of specialised rules, and single nodes.
+
+    Args:
+        graph: the graph that nodes are appended to (a subgraph's linker shares all else with its parent's).
+        registry: rules and bodies.
+        opset: the graph's ai.onnx opset.
+        knowledge: what is known of its values.
+        names: the names that are taken.
+        constants: the pool of constants.
+    """
+
+    def __init__(
+        self, graph: ir.Graph, registry: Registry, opset: int, knowledge: Knowledge, names: Names, constants: Constants
+    ):
+        self.graph = graph
+        self.registry = registry
+        self.opset = opset
+        self.knowledge = knowledge
+        self.names = names
+        self.constants = constants
+        self._anchor: ir.Node | None = None
+        self.public: set[str] = set()
+
+    def anchored(self, node: ir.Node) -> Linker:
+        """A linker that puts its nodes in front of one of the graph's."""
+        linker = self.within(self.graph)
+        linker._anchor = node
+        return linker
+
+    def draws(self, node: ir.Node) -> bool:
+        """Whether a node draws random numbers, and so must never be repeated."""
+        row = self.registry.find(node.domain, node.op_type, self.opset)
+        if row is not None and row.random is not None:
+            return row.random
+        return node.domain in ("", "ai.onnx") and not graphs(node) and is_random("", node.op_type)
+
+    def _append(self, node: ir.Node) -> None:
+        if self._anchor is None:
+            self.graph.append(node)
+        else:
+            self.graph.insert_before(self._anchor, node)
+
+    def within(self, graph: ir.Graph) -> Linker:
+        """A linker for a subgraph."""
+        return type(self)(graph, self.registry, self.opset, self.knowledge, self.names, self.constants)
+
+    def finish(self, model: ir.Model) -> None:
+        """Add to the model what the linked nodes need."""
+
+    def vjp(
+        self,
+        form: Form,
+        arguments: Arguments,
+        attributes: Mapping[str, ir.Attr],
+        wanted: Mapping[str, Any],
+        stand_ins: Mapping[str, ir.Value],
+        origin: str,
+    ) -> dict[str, Any]:
+        """Link a form of a backward rule; returns its wanted results by formal name."""
+        source: Form | str = form
+        return self._link(
+            form.rule,
+            form.reads,
+            form.returns,
+            source,
+            form.attributes,
+            arguments,
+            attributes,
+            wanted,
+            stand_ins,
+            origin,
+        )
+
+    def forward(
+        self,
+        form: Form,
+        arguments: Arguments,
+        attributes: Mapping[str, ir.Attr],
+        wanted: Mapping[str, Any],
+        origin: str,
+    ) -> dict[str, Any]:
+        """Link a form's `<op>_fwd`; returns its wanted results by formal name."""
+        assert form.fwd is not None
+        return self._link(
+            form.fwd, form.fwd_reads, form.fwd_returns, f"{form.module}:{form.fwd}", form.fwd_attributes,
+            arguments, attributes, wanted, {}, origin,
+        )  # fmt: skip
+
+    def library(self, function: RuleFunction, *values: ir.Value) -> ir.Value:
+        """Link a call of a library function."""
+        names: dict[str, str] = {}
+        described = [self.knowledge.describe(v, names) for v in values]
+        template = self._cached(
+            (function.name, tuple(map(_signature, described))),
+            lambda: _library_template(function, described, self.registry, self.opset),
+        )
+        return self._clone(template, list(values), names, function.name, "")["result"]
+
+    def node(
+        self, op_type: str, inputs: Sequence[ir.Value | None], like: ir.Value, base: str, **attributes: Any
+    ) -> ir.Value:
+        """Append one node whose result has the type and shape of `like`."""
+        out = ir.Value(name=self.names.unique(base), type=like.type, shape=like.shape)
+        node = ir.Node("", op_type, inputs, ir.convenience.convert_attributes(attributes), outputs=[out])
+        node.name = self.names.unique(f"{out.name}/{op_type}")
+        self._append(node)
+        return out
+
+    def _link(
+        self, rule, reads, returns, source, takes, arguments, attributes, wanted, stand_ins, origin
+    ) -> dict[str, Any]:
+        names: dict[str, str] = {}
+        described: dict[str, Any] = {}
+        actual: list[ir.Value] = []
+        for name in reads:
+            argument = arguments.get(name)
+            if isinstance(argument, list):
+                described[name] = [None if v is None else self.knowledge.describe(v, names) for v in argument]
+                actual.extend(v for v in argument if v is not None)
+            elif argument is not None:
+                described[name] = self.knowledge.describe(argument, names)
+                actual.append(argument)
+        filled = {name: self.knowledge.describe(v, names) for name, v in stand_ins.items()}
+        actual.extend(stand_ins.values())
+        bound = {k: attributes[k] for k in takes if k in attributes}
+        key = (
+            rule,
+            self.opset,
+            tuple((n, _signatures(a)) for n, a in described.items()),
+            tuple((n, _signature(v)) for n, v in filled.items()),
+            tuple((k, _attr_key(a)) for k, a in sorted(bound.items())),
+            tuple((n, w if isinstance(w, bool) else tuple(w)) for n, w in wanted.items()),
+        )
+        try:
+            template = self._cached(
+                key,
+                lambda: specialise(
+                    rule, reads, returns, source, described, bound, wanted, self.registry, self.opset, filled
+                ),
+            )
+        except UnknownType as error:
+            raise GradientError(
+                f"{origin}: rule '{rule}' needs types: {error}; give them with types= or value_info, "
+                "or let shape inference reach the value"
+            ) from error
+        return self._clone(template, actual, names, rule, origin)
+
+    def _cached(self, key: tuple, make: Any) -> Template:
+        template = self.registry.templates.get(key)
+        if template is None:
+            template = make()
+            self.registry.templates[key] = template
+        return template
+
+    def _clone(
+        self, template: Template, actual: Sequence[ir.Value], names: Mapping[str, str], rule: str, origin: str
+    ) -> dict[str, Any]:
+        back = {short: name for name, short in names.items()}
+        env: dict[int, ir.Value] = {id(t): a for t, a in zip(template.inputs, actual, strict=True)}
+        metadata = {"gradgen.rule": rule, "gradgen.node": origin}
+        base = f"{origin}/{rule}" if origin else rule
+
+        def resolve(value: Value | None) -> ir.Value | None:
+            if value is None:
+                return None
+            found = env.get(id(value))
+            if found is None:
+                assert value.const is not None, f"{rule}: {value} has no producer"
+                found = env[id(value)] = self.constants.get(value.const)
+            return found
+
+        for body in template.nodes:
+            outputs = []
+            for value in body.outputs:
+                shape = (
+                    None
+                    if value.shape is None
+                    else ir.Shape([back.get(d, d) if isinstance(d, str) else d for d in value.shape])
+                )
+                out = ir.Value(
+                    name=self.names.unique(f"{base}/{body.op_type}"),
+                    shape=shape,
+                    type=None if value.dtype is None else ir.TensorType(value.dtype),
+                )
+                env[id(value)] = out
+                outputs.append(out)
+            inputs = [resolve(v) for v in body.inputs]
+            attributes = _clone_attributes(body, resolve) if body.captures else body.attributes
+            node = ir.Node(body.domain, body.op_type, inputs, attributes, outputs=outputs, metadata_props=metadata)
+            node.name = outputs[0].name
+            self._append(node)
+        return {
+            name: [resolve(v) for v in result] if isinstance(result, list) else resolve(result)
+            for name, result in template.outputs.items()
+        }
+
+
+def _library_template(function: RuleFunction, values: list[Value], registry: Registry, opset: int) -> Template:
+    from gradgen.engine.builder import Builder
+    from gradgen.engine.specialise import needed
+    from gradgen.rules.lang import building
+
+    builder = Builder(registry.body, opset)
+    with building(builder):
+        result = builder.call(function, values, {})
+    return Template(values, {"result": result}, needed(builder.nodes, [result]))
+
+
+def _clone_attributes(body: Any, resolve: Any) -> dict[str, ir.Attr]:
+    from gradgen.engine.subgraphs import clone_graph
+
+    mapping = {outer: resolve(value) for outer, value in body.captures}
+    result = {}
+    for name, attr in body.attributes.items():
+        if attr.type == ir.AttributeType.GRAPH:
+            attr = ir.AttrGraph(name, clone_graph(attr.value, mapping))
+        result[name] = attr
+    return result
+
+
+def _signature(value: Value | None) -> Any:
+    if value is None:
+        return None
+    const = None if value.const is None else (value.const.dtype.str, value.const.tobytes())
+    return (value.dtype, value.shape, const)
+
+
+def _signatures(argument: Any) -> Any:
+    return tuple(map(_signature, argument)) if isinstance(argument, list) else _signature(argument)
+
+
+def _attr_key(attr: ir.Attr) -> Any:
+    if attr.type == ir.AttributeType.TENSOR:
+        return (attr.value.dtype, tuple(attr.value.shape), attr.value.tobytes())
+    return repr(attr.value)

@@ -1,0 +1,61 @@
+"""Names: unique ones for values and nodes, public ones that never collide."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+
+class Names:
+    """All names of a graph and its subgraphs, to which unique ones are added."""
+
+    def __init__(self, taken: Iterable[str] = ()):
+        self._taken = set(taken)
+        self._next: dict[str, int] = {}
+
+    @classmethod
+    def of(cls, graph: ir.Graph) -> Names:
+        """The names of all values and nodes of a graph, subgraphs included."""
+        names = cls(graph.initializers)
+        names._taken.update(v.name for v in graph.inputs if v.name)
+        for node in ir.traversal.RecursiveGraphIterator(graph):
+            if node.name:
+                names._taken.add(node.name)
+            names._taken.update(v.name for v in node.outputs if v.name)
+            names._taken.update(v.name for v in node.inputs if v is not None and v.name)
+            for attr in node.attributes.values():
+                if attr.type == ir.AttributeType.GRAPH and attr.value is not None:
+                    names._taken.update(v.name for v in attr.value.inputs if v.name)
+                    names._taken.update(attr.value.initializers)
+        return names
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._taken
+
+    def add(self, name: str) -> str:
+        """Take a name that must be free."""
+        self._taken.add(name)
+        return name
+
+    def unique(self, base: str) -> str:
+        """A free name that starts with `base`, now taken."""
+        if base not in self._taken:
+            return self.add(base)
+        for k in itertools.count(self._next.get(base, 1)):
+            name = f"{base}_{k}"
+            if name not in self._taken:
+                self._next[base] = k + 1
+                return self.add(name)
+        raise AssertionError
+
+
+def free_prefix(stem: str, names: Iterable[str], taken: Names) -> str:
+    """`<stem>_`, or `<stem>2_`, `<stem>3_`, …: the first with which none of the wanted names is taken."""
+    wanted = list(names)
+    for k in itertools.count(1):
+        prefix = f"{stem}_" if k == 1 else f"{stem}{k}_"
+        if not any(prefix + name in taken for name in wanted):
+            return prefix
+    raise AssertionError

@@ -1,0 +1,236 @@
+"""Plans the reverse pass: binds each node on the path to a form of its rule, and applies what forms ask of the forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from gradgen.engine.activity import Activity
+from gradgen.engine.conditions import holds
+from gradgen.engine.expand import replace_value
+from gradgen.engine.link import Linker
+from gradgen.engine.registry import rule_function
+from gradgen.engine.rows import Form, Row
+from gradgen.engine.specialise import plain
+from gradgen.engine.values import is_float
+from gradgen.errors import GradientError
+
+
+@dataclass(eq=False)
+class Step:
+    """One node of the path, bound to the form that reverses it.
+
+    Attributes:
+        node: the forward node (no longer in the graph where a pair stands in for it).
+        row, form: its rule.
+        inputs, outputs: its operands and results; those of the pair where one stands in.
+        attributes: its attributes with every default bound.
+        wanted: results `d<input>` to compute; for a variadic formal the positions.
+        residuals: what the pair computes beside the op's outputs, by name.
+        active: the values of the graph that carry a derivative.
+    """
+
+    node: ir.Node
+    row: Row
+    form: Form
+    inputs: list[ir.Value | None]
+    outputs: list[ir.Value]
+    attributes: dict[str, ir.Attr]
+    wanted: dict[str, Any]
+    residuals: dict[str, ir.Value] = field(default_factory=dict)
+    active: set[ir.Value] = field(default_factory=set)
+
+    @property
+    def origin(self) -> str:
+        """The forward node's name, for names, metadata and messages."""
+        return self.node.name or (self.node.outputs[0].name if self.node.outputs else "") or self.node.op_type
+
+    def operand(self, name: str) -> Any:
+        """The input or output with a formal name: a value, None if absent, a list for a variadic formal."""
+        for formals, values in ((self.row.inputs, self.inputs), (self.row.outputs, self.outputs)):
+            for index, formal in enumerate(formals):
+                if formal == f"{name}*":
+                    return list(values[index:])
+                if formal == name:
+                    return values[index] if index < len(values) and _exists(values[index]) else None
+        return self.residuals.get(name)
+
+
+def _exists(value: ir.Value | None) -> bool:
+    return value is not None and value.name != ""
+
+
+@cache
+def _default_attributes(domain: str, op_type: str, version: int) -> dict[str, ir.Attr]:
+    try:
+        schema = onnx.defs.get_schema(op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return {}
+    return {name: ir.from_proto(a.default_value) for name, a in schema.attributes.items() if a.default_value.name}
+
+
+def bind_attributes(node: ir.Node, row: Row, linker: Linker) -> dict[str, ir.Attr]:
+    """The node's attributes with the schema's defaults, and those that depend on the node (strides, pads, …)."""
+    version = linker.opset if node.domain in ("", "ai.onnx") else (node.version or 1)
+    attributes = {**_default_attributes(node.domain, node.op_type, version), **node.attributes}
+    if row.defaults:
+        names: dict[str, str] = {}
+        known = {
+            row.input_name(i): linker.knowledge.describe(v, names) for i, v in enumerate(node.inputs) if v is not None
+        }
+        resolve = getattr(rule_function(row.module, row.defaults), "fn", None) or rule_function(
+            row.module, row.defaults
+        )
+        resolved = resolve({k: plain(a) for k, a in attributes.items()}, known)
+        attributes.update(ir_attributes(resolved))
+    return attributes
+
+
+def ir_attributes(values: Mapping[str, Any]) -> dict[str, ir.Attr]:
+    """Plain Python values as attributes; None is left out."""
+    return {a.name: a for a in ir.convenience.convert_attributes({k: v for k, v in values.items() if v is not None})}
+
+
+def make_step(node: ir.Node, row: Row, activity: Activity, linker: Linker) -> Step:
+    """Bind a node to the first form that applies; raises GradientError where none does."""
+    attributes = {} if any(f.kind == "structural" for f in row.forms) else bind_attributes(node, row, linker)
+    wanted: dict[str, Any] = {}
+    for index, value in enumerate(node.inputs):
+        if activity.carries(value) and row.disposition(index) == "rule":
+            name = row.input_name(index)
+            if row.is_variadic(name):
+                wanted.setdefault(f"d{name}", []).append(index - row.inputs.index(f"{name}*"))
+            else:
+                wanted[f"d{name}"] = True
+    present = {f"d{row.output_name(i)}" for i, v in enumerate(node.outputs) if activity.receives(v)}
+    step = Step(
+        node, row, row.forms[-1], list(node.inputs), list(node.outputs), attributes, wanted, {}, activity.active
+    )
+    names: dict[str, str] = {}
+    known = {n: _describe(step.operand(n), linker, names) for n in _formals(row)}
+    plain_attributes = {k: plain(a) for k, a in attributes.items()}
+    for form in row.forms:
+        if form.kind == "structural":
+            step.form = form
+            return step
+        if _applies(form, step, present) and holds(form.when, known, plain_attributes):
+            step.form = form
+            return step
+    raise GradientError(
+        f"{step.origin} ({node.op_type}): no form of its rule takes the cotangents {sorted(present)} "
+        f"and returns {sorted(wanted)}"
+    )
+
+
+def _formals(row: Row) -> list[str]:
+    return [n.rstrip("*") for n in (*row.inputs, *row.outputs)]
+
+
+def _describe(operand: Any, linker: Linker, names: dict[str, str]) -> Any:
+    if isinstance(operand, list):
+        return [None if v is None else linker.knowledge.describe(v, names) for v in operand]
+    return None if operand is None else linker.knowledge.describe(operand, names)
+
+
+def _applies(form: Form, step: Step, present: set[str]) -> bool:
+    cotangents = {f"d{n.rstrip('*')}" for n in step.row.outputs}
+    if not present <= set(form.reads) or not set(step.wanted) <= set(form.returns):
+        return False
+    formals = set(_formals(step.row))
+    return all(n in cotangents or n in formals or n in form.fwd_returns for n in form.reads)
+
+
+def apply_forward(steps: Sequence[Step], graph: ir.Graph, linker: Linker) -> dict[ir.Value, ir.Value]:
+    """Ask nodes for outputs that forms read, and let pairs stand in; returns the values that were replaced."""
+    replaced: dict[ir.Value, ir.Value] = {}
+    for step in steps:
+        if step.form.kind == "structural":
+            continue
+        step.inputs = [replaced.get(v, v) if v is not None else None for v in step.inputs]
+        if step.form.fwd is not None:
+            _stand_in(step, graph, linker, replaced)
+        else:
+            _ask_outputs(step, linker)
+    return replaced
+
+
+def _ask_outputs(step: Step, linker: Linker) -> None:
+    """Give the node the optional outputs that its form reads and it does not have yet."""
+    row, node = step.row, step.node
+    for index, formal in enumerate(row.outputs):
+        if formal.endswith("*") or formal not in step.form.reads or step.operand(formal) is not None:
+            continue
+        while len(node.outputs) <= index:
+            node.resize_outputs(index + 1)
+        value = node.outputs[index]
+        value.name = linker.names.unique(f"{step.origin}/{formal}")
+        value.type, value.shape = _output_type(node, index, linker)
+        step.outputs = list(node.outputs)
+
+
+def _output_type(node: ir.Node, index: int, linker: Linker) -> tuple[ir.TensorType | None, ir.Shape | None]:
+    from gradgen.engine.builder import BodyNode, _schema
+    from gradgen.engine.inference import infer_types
+    from gradgen.engine.values import Value
+
+    names: dict[str, str] = {}
+    inputs = [None if v is None else linker.knowledge.describe(v, names) for v in node.inputs]
+    body = BodyNode("", node.op_type, inputs, [Value() for _ in node.outputs], dict(node.attributes))
+    infer_types(body, _schema(node.op_type, "", linker.opset), linker.opset)
+    found, back = body.outputs[index], {short: name for name, short in names.items()}
+    shape = (
+        None if found.shape is None else ir.Shape([back.get(d, d) if isinstance(d, str) else d for d in found.shape])
+    )
+    return (None if found.dtype is None else ir.TensorType(found.dtype)), shape
+
+
+def _stand_in(step: Step, graph: ir.Graph, linker: Linker, replaced: dict[ir.Value, ir.Value]) -> None:
+    """Compute the op's outputs and the residuals by the pair's forward function in place of the node."""
+    form, node = step.form, step.node
+    arguments = {n: step.operand(n) for n in form.fwd_reads}
+    used = {
+        n.rstrip("*") for n, v in zip(step.row.outputs, node.outputs, strict=False) if v.uses() or v.is_graph_output()
+    }
+    keep = {n: True for n in form.fwd_returns if n in used or n in form.reads}
+    before = linker.anchored(node)
+    results = before.forward(form, arguments, step.attributes, keep, step.origin)
+    for index, formal in enumerate(step.row.outputs):
+        if index < len(node.outputs) and formal in results:
+            old = node.outputs[index]
+            step.outputs[index] = replaced[old] = replace_value(old, results[formal], linker, graph)
+    step.residuals = {n: v for n, v in results.items() if n not in _formals(step.row)}
+    graph.remove(node, safe=True)
+
+
+def pull_back(step: Step, cotangents: Sequence[ir.Value | None], linker: Linker) -> list[tuple[ir.Value, ir.Value]]:
+    """Link a step's rule; returns (input, contribution) pairs."""
+    row, form = step.row, step.form
+    arguments: dict[str, Any] = {}
+    stand_ins: dict[str, ir.Value] = {}
+    names = [n.rstrip("*") for n in row.outputs]
+    for name in form.reads:
+        if name.startswith("d") and name[1:] in names and name not in _formals(row):
+            index = names.index(name[1:])
+            if row.outputs[index].endswith("*"):
+                arguments[name] = list(cotangents[index:])
+            elif index < len(cotangents) and cotangents[index] is not None:
+                arguments[name] = cotangents[index]
+            elif form.kind == "compiled" and step.operand(name[1:]) is not None:
+                stand_ins[name] = step.operand(name[1:])
+        else:
+            arguments[name] = step.operand(name)
+    results = linker.vjp(form, arguments, step.attributes, step.wanted, stand_ins, step.origin)
+    pairs: list[tuple[ir.Value, ir.Value]] = []
+    for index, value in enumerate(step.inputs):
+        name = row.input_name(index)
+        result = results.get(f"d{name}")
+        if isinstance(result, list):
+            result = result[index - row.inputs.index(f"{name}*")]
+        if value is not None and result is not None and is_float(value.dtype):
+            pairs.append((value, result))
+    return pairs

@@ -1,0 +1,240 @@
+"""Prepares a model: reads it, inlines its functions, raises its opset, infers shapes, learns constants."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.inliner
+import onnx.shape_inference
+import onnx_ir as ir
+from google.protobuf.message import DecodeError
+
+from gradgen.engine.inference import evaluate, shape_elements
+from gradgen.engine.link import Knowledge, small
+from gradgen.engine.opsets import raise_opset
+from gradgen.engine.registry import Registry, is_random
+from gradgen.engine.subgraphs import graphs
+from gradgen.engine.values import is_float
+from gradgen.errors import GradientError
+
+MODEL_OPSET = 21
+BASE_KEY = "gradgen.external_data_folder"
+
+Model = Any
+"""A path, an onnx.ModelProto or an onnx_ir.Model."""
+
+
+@dataclass(eq=False)
+class Prepared:
+    """A model that the reverse pass can work on.
+
+    Attributes:
+        model: the onnx_ir model, at opset 21 or later.
+        opset: its ai.onnx opset.
+        as_ir: whether the caller handed in an onnx_ir model.
+    """
+
+    model: ir.Model
+    opset: int
+    as_ir: bool
+
+
+def read(model: Model) -> tuple[onnx.ModelProto, bool]:
+    """The ModelProto of what a caller handed in, and whether that was an onnx_ir model."""
+    if isinstance(model, onnx.ModelProto):
+        proto = onnx.ModelProto()
+        proto.CopyFrom(model)
+        return proto, False
+    if isinstance(model, ir.Model):
+        return ir.to_proto(model), True
+    if isinstance(model, str | os.PathLike):
+        path = Path(model)
+        if not path.is_file():
+            raise GradientError(f"there is no file '{path}'")
+        try:
+            proto = onnx.load(path, load_external_data=False)
+        except DecodeError as error:
+            raise GradientError(f"'{path}' is not an ONNX model: {error}") from error
+        external = [t for t in _initializers(proto) if t.data_location == onnx.TensorProto.EXTERNAL]
+        missing = sorted({loc for t in external if (loc := _location(t)) and not (path.parent / loc).is_file()})
+        if missing:
+            raise GradientError(f"'{path}' refers to external data that is not there: {', '.join(missing)}")
+        if external:
+            onnx.helper.set_model_props(proto, {**_props(proto), BASE_KEY: str(path.parent.resolve())})
+        return proto, False
+    raise GradientError(f"a model is a path, an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}")
+
+
+def _initializers(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
+    return list(proto.graph.initializer)
+
+
+def _location(tensor: onnx.TensorProto) -> str | None:
+    return next((e.value for e in tensor.external_data if e.key == "location"), None)
+
+
+def _props(proto: onnx.ModelProto) -> dict[str, str]:
+    return {p.key: p.value for p in proto.metadata_props}
+
+
+def prepare(model: Model, registry: Registry) -> Prepared:
+    """Read a model and bring it into the form that the reverse pass works on.
+
+    Raises:
+        GradientError: for a file that is missing or no model, and for a model that the standard does not admit.
+    """
+    proto, as_ir = read(model)
+    check(proto)
+    _normalise_domains(proto)
+    proto = _inline_functions(proto, registry)
+    proto = infer(proto)
+    ir_model = ir.from_proto(proto)
+    if base := ir_model.metadata_props.get(BASE_KEY):
+        for value in ir_model.graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                value.const_value.base_dir = base
+    opset = ir_model.opset_imports.get("")
+    if opset is None:
+        ir_model.opset_imports[""] = opset = MODEL_OPSET
+    if opset < MODEL_OPSET:
+        raise_opset(ir_model, MODEL_OPSET)
+        ir_model = ir.from_proto(infer(ir.to_proto(ir_model)))
+        opset = MODEL_OPSET
+    return Prepared(ir_model, opset, as_ir)
+
+
+def check(proto: onnx.ModelProto) -> None:
+    """Refuse what the standard does not admit, in one line."""
+    if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
+        raise GradientError("the model has no graph")
+    if not proto.opset_import:
+        raise GradientError("the model imports no operator set")
+    newest = onnx.defs.onnx_opset_version()
+    for entry in proto.opset_import:
+        if entry.domain in ("", "ai.onnx") and entry.version > newest:
+            raise GradientError(f"the model needs opset {entry.version}; the installed onnx knows up to {newest}")
+    try:
+        skeleton = proto
+        if any(t.data_location == onnx.TensorProto.EXTERNAL for t in _initializers(proto)):
+            skeleton = onnx.ModelProto()
+            skeleton.CopyFrom(proto)
+            for tensor in [t for t in skeleton.graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]:
+                info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+                if all(i.name != tensor.name for i in skeleton.graph.input):
+                    skeleton.graph.input.append(info)
+                skeleton.graph.initializer.remove(tensor)
+        onnx.checker.check_model(skeleton)
+    except (onnx.checker.ValidationError, RuntimeError, TypeError, ValueError) as error:
+        line = " ".join(str(error).split())
+        raise GradientError(f"the model is not valid: {line[:500]}") from error
+
+
+def infer(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Infer shapes, with the values of shape computations propagated; what cannot be inferred stays open."""
+    try:
+        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        return proto
+
+
+def _normalise_domains(proto: onnx.ModelProto) -> None:
+    """Write the standard domain as the empty one everywhere."""
+
+    def visit(nodes: Any) -> None:
+        for node in nodes:
+            if node.domain == "ai.onnx":
+                node.domain = ""
+            for attribute in node.attribute:
+                visit(attribute.g.node)
+                for graph in attribute.graphs:
+                    visit(graph.node)
+
+    visit(proto.graph.node)
+    for function in proto.functions:
+        visit(function.node)
+    for owner in (proto, *proto.functions):
+        for entry in owner.opset_import:
+            if entry.domain == "ai.onnx":
+                entry.domain = ""
+
+
+def _inline_functions(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
+    """Inline the model's own functions, except those that have a rule."""
+    if not proto.functions:
+        return proto
+    defaults = {(f.domain, f.name): list(f.attribute_proto) for f in proto.functions}
+    version = next((e.version for e in proto.opset_import if e.domain == ""), MODEL_OPSET)
+
+    def bind(nodes: Any) -> None:
+        for node in nodes:
+            given = {a.name for a in node.attribute}
+            node.attribute.extend(a for a in defaults.get((node.domain, node.op_type), ()) if a.name not in given)
+            for attribute in node.attribute:
+                bind(attribute.g.node)
+
+    bind(proto.graph.node)
+    for function in proto.functions:
+        bind(function.node)
+    kept = [(f.domain, f.name) for f in proto.functions if registry.find(f.domain, f.name, version) is not None]
+    return (
+        onnx.inliner.inline_selected_functions(proto, kept, exclude=True)
+        if kept
+        else onnx.inliner.inline_local_functions(proto)
+    )
+
+
+def learn_constants(graph: ir.Graph, knowledge: Knowledge, opset: int) -> None:
+    """Learn the contents of integer values that are computed from constants and static shapes."""
+    from gradgen.engine.builder import BodyNode
+    from gradgen.engine.values import Value
+
+    elements: dict[ir.Value, Value] = {}
+
+    def describe(value: ir.Value | None) -> Value | None:
+        if value is None:
+            return None
+        if value not in elements:
+            elements[value] = knowledge.describe(value, {})
+        return elements[value]
+
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        if node.domain or len(node.outputs) != 1 or graphs(node) or is_random("", node.op_type):
+            continue
+        if node.op_type == "Constant":
+            content = _constant(node)
+            if content is not None:
+                knowledge.learn(node.outputs[0], content)
+            continue
+        if is_float(node.outputs[0].dtype):
+            continue
+        inputs = [describe(v) for v in node.inputs]
+        reads_shape_only = node.op_type == "Shape"
+        if not reads_shape_only and any(v is not None and v.const is None for v in inputs):
+            continue
+        out = knowledge.describe(node.outputs[0], {})
+        body = BodyNode("", node.op_type, inputs, [out], dict(node.attributes))
+        found = shape_elements(body)
+        content = None
+        if found is not None and all(isinstance(e, int) for e in found) and out.shape is not None:
+            content = np.asarray(found, np.int64).reshape(() if not out.shape else (-1,))
+        elif not reads_shape_only and inputs and (out.size or 0) <= 256 and out.size is not None:
+            content = evaluate(body, opset)
+        if content is not None:
+            knowledge.learn(node.outputs[0], np.asarray(content))
+
+
+def _constant(node: ir.Node) -> np.ndarray | None:
+    """The content of a Constant node, where it is small enough to be static knowledge."""
+    for name, attr in node.attributes.items():
+        if name in ("value_int", "value_ints"):
+            return small(np.asarray(attr.value, np.int64))
+        if name in ("value_float", "value_floats"):
+            return small(np.asarray(attr.value, np.float32))
+        if name == "value" and attr.value is not None and attr.value.dtype != ir.DataType.STRING:
+            return small(attr.value.numpy()) if attr.value.size <= 256 else None
+    return None

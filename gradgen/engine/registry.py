@@ -1,0 +1,128 @@
+"""Finds the row and the functions of an op: the one typed loader of gradgen.generated, and registries of one's own."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.resources
+import threading
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+import onnx
+import onnx.parser
+import onnx_ir as ir
+
+from gradgen.engine.rows import Form, Row
+from gradgen.errors import GradientError
+from gradgen.rules.lang import RuleFunction
+
+
+class Registry:
+    """A set of rows, looked up by domain, op type and opset version; what it lacks is asked of `parent`.
+
+    Args:
+        rows: the rows.
+        bodies: compiled functions by name.
+        parent: the registry to ask for what is not here.
+    """
+
+    def __init__(
+        self, rows: Iterable[Row] = (), bodies: Mapping[str, Any] | None = None, parent: Registry | None = None
+    ):
+        self._rows: dict[tuple[str, str], list[Row]] = {}
+        self._bodies: dict[str, Any] = dict(bodies or {})
+        self._parent = parent
+        self._lock = threading.Lock()
+        self.templates: dict[Any, Any] = {}
+        for row in rows:
+            self.add(row)
+
+    def add(self, row: Row) -> None:
+        """Add a row; a second one for the same op and version raises GradientError."""
+        rows = self._rows.setdefault((row.domain, row.op_type), [])
+        if any(r.since == row.since for r in rows):
+            name = f"{row.domain or 'ai.onnx'}::{row.op_type}"
+            raise GradientError(
+                f"{name} has a rule for version {row.since} already; use a Registry of its own for another"
+            )
+        rows.append(row)
+        rows.sort(key=lambda r: r.since)
+        self.templates.clear()
+
+    def add_body(self, name: str, function: Any) -> None:
+        """Add a compiled function (FunctionProto or onnx_ir Function)."""
+        self._bodies[name] = function
+
+    def find(self, domain: str, op_type: str, version: int) -> Row | None:
+        """The row that holds for an op at an opset version, or None."""
+        domain = "" if domain == "ai.onnx" else domain
+        for row in reversed(self._rows.get((domain, op_type), ())):
+            if row.since <= version:
+                return row
+        return self._parent.find(domain, op_type, version) if self._parent else None
+
+    def rows(self) -> list[Row]:
+        """All rows, the parent's included where they are not replaced."""
+        own = [r for rows in self._rows.values() for r in rows]
+        inherited = self._parent.rows() if self._parent else []
+        return own + [r for r in inherited if (r.domain, r.op_type) not in self._rows]
+
+    def body(self, name: str) -> ir.Function:
+        """A compiled function as an onnx_ir Function."""
+        function = self._bodies.get(name)
+        if function is None:
+            if self._parent is None:
+                raise GradientError(f"the function '{name}' is not in the library; regenerate it")
+            return self._parent.body(name)
+        if isinstance(function, onnx.FunctionProto):
+            with self._lock:
+                function = ir.from_proto(function)
+                self._bodies[name] = function
+        return function
+
+
+@cache
+def builtin() -> Registry:
+    """The registry that gradgen ships."""
+    module = importlib.import_module("gradgen.generated.registry")
+    bodies: dict[str, Any] = {}
+    for name in module.LIBRARIES:
+        text = importlib.resources.files("gradgen.generated").joinpath(name).read_text(encoding="utf-8")
+        for function in parse_functions(text):
+            bodies[function.name] = function
+    return Registry(module.ROWS, bodies)
+
+
+@cache
+def registered() -> Registry:
+    """The registry that `register_vjp` writes to, over the built-in one."""
+    return Registry(parent=builtin())
+
+
+def parse_functions(text: str) -> list[onnx.FunctionProto]:
+    """The functions of a `.onnxtxt` library: blocks that a blank line separates."""
+    lines = [line for line in text.splitlines() if not line.startswith("//")]
+    blocks = "\n".join(lines).split("\n\n")
+    return [onnx.parser.parse_function(block) for block in blocks if block.strip()]
+
+
+@cache
+def rule_function(module: str, name: str) -> RuleFunction:
+    """A rule of the rule language by module and name."""
+    return getattr(importlib.import_module(module), name)
+
+
+def form_function(form: Form) -> RuleFunction:
+    """The Python function of a traced or structural form."""
+    return form.function or rule_function(form.module, form.rule)
+
+
+@cache
+def is_random(domain: str, op_type: str) -> bool:
+    """Whether an op of the standard draws random numbers: onnx marks it as not deterministic."""
+    try:
+        schema = onnx.defs.get_schema(op_type, domain=domain)
+    except onnx.defs.SchemaError:
+        return False
+    return schema.node_determinism == onnx.defs.OpSchema.NodeDeterminism.NonDeterministic

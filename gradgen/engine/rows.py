@@ -1,0 +1,96 @@
+"""The rows of the rule table as the engine reads them from the generated registry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Form:
+    """One form of an op's backward rule.
+
+    Attributes:
+        rule: the rule function's name, `<op>_vjp` or `<op>_vjp__<form>`.
+        kind: compiled, traced or structural.
+        module: the Python module that holds the function.
+        reads: its parameters in order, without attributes: cotangents `d<output>`, inputs, outputs, residuals.
+        returns: what it differentiates, `d<input>` in order.
+        attributes: the attributes that it takes.
+        when: a condition of gradgen.engine.conditions, or None for the form that always holds.
+        fwd: the `<op>_fwd` function that stands in for the forward node, or None.
+        fwd_reads, fwd_returns, fwd_attributes: the contract of `fwd`.
+        linear: whether it is linear in its cotangents.
+        function: the function itself, for a rule that was registered at run time.
+    """
+
+    rule: str
+    kind: str
+    module: str
+    reads: tuple[str, ...]
+    returns: tuple[str, ...]
+    attributes: tuple[str, ...] = ()
+    when: str | None = None
+    fwd: str | None = None
+    fwd_reads: tuple[str, ...] = ()
+    fwd_returns: tuple[str, ...] = ()
+    fwd_attributes: tuple[str, ...] = ()
+    linear: bool = True
+    function: Any = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known of one op from one opset version on.
+
+    Attributes:
+        domain, op_type, since: the key; the row holds from opset `since` up to the next row of the op.
+        forms: in the order in which they are tried; the general one is last.
+        zero: inputs whose derivative is known to be zero.
+        none: inputs without a derivative rule, with the reason.
+        ignores: attributes that do not change the derivative.
+        defaults: name of a function of `module` that resolves attributes whose defaults depend on the node.
+        random: whether the op draws random numbers; None where onnx knows.
+        inputs, outputs: the formal names; a trailing `*` marks the variadic one.
+    """
+
+    domain: str
+    op_type: str
+    since: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    forms: tuple[Form, ...] = ()
+    zero: tuple[str, ...] = ()
+    none: Mapping[str, str] = field(default_factory=dict)
+    ignores: tuple[str, ...] = ()
+    defaults: str | None = None
+    module: str = ""
+    random: bool | None = None
+
+    def formal(self, names: tuple[str, ...], index: int) -> str:
+        """The formal name at a position; the variadic one takes all that follow it."""
+        if index < len(names):
+            return names[index].rstrip("*")
+        return names[-1].rstrip("*") if names and names[-1].endswith("*") else f"#{index}"
+
+    def input_name(self, index: int) -> str:
+        """The formal name of the input at a position."""
+        return self.formal(self.inputs, index)
+
+    def output_name(self, index: int) -> str:
+        """The formal name of the output at a position."""
+        return self.formal(self.outputs, index)
+
+    def disposition(self, index: int) -> str:
+        """`rule`, `zero` or `none`: what an input's derivative is."""
+        name = self.input_name(index)
+        if name in self.zero:
+            return "zero"
+        if name in self.none:
+            return "none"
+        return "rule" if any(f.kind == "structural" or f"d{name}" in f.returns for f in self.forms) else "none"
+
+    def is_variadic(self, name: str) -> bool:
+        """Whether a formal takes a list."""
+        return f"{name}*" in self.inputs or f"{name}*" in self.outputs

@@ -1,0 +1,55 @@
+"""Light, linear passes over the linked graph: dead nodes, common subexpressions, unused constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import onnx_ir as ir
+
+from gradgen.engine.subgraphs import graphs
+
+
+def remove_unused(graph: ir.Graph) -> None:
+    """Remove the nodes of a graph, subgraphs included, whose results nobody reads."""
+    for node in reversed(graph):
+        if all(not v.uses() and not v.is_graph_output() for v in node.outputs):
+            graph.remove(node, safe=True)
+            continue
+        for sub in graphs(node):
+            remove_unused(sub)
+
+
+def remove_unused_initializers(graph: ir.Graph) -> None:
+    """Remove the initializers that nobody reads and that no caller can override."""
+    inputs = set(graph.inputs)
+    for name, value in list(graph.initializers.items()):
+        if value not in inputs and not value.uses() and not value.is_graph_output():
+            del graph.initializers[name]
+
+
+def merge_common(graph: ir.Graph, draws: Callable[[ir.Node], bool]) -> None:
+    """Let equal nodes of a graph be one; random nodes and nodes with subgraphs are left alone."""
+    seen: dict[tuple, ir.Node] = {}
+    for node in graph:
+        if graphs(node) or draws(node):
+            continue
+        key = (
+            node.domain,
+            node.op_type,
+            tuple(map(id, node.inputs)),
+            tuple(bool(v.name) for v in node.outputs),
+            tuple(sorted((k, _key(a)) for k, a in node.attributes.items())),
+        )
+        first = seen.setdefault(key, node)
+        if first is node or any(v.is_graph_output() for v in node.outputs):
+            continue
+        for old, new in zip(node.outputs, first.outputs, strict=True):
+            old.replace_all_uses_with(new)
+        graph.remove(node, safe=True)
+
+
+def _key(attr: ir.Attr) -> Any:
+    if attr.type == ir.AttributeType.TENSOR:
+        return (str(attr.value.dtype), tuple(attr.value.shape), attr.value.tobytes())
+    return (str(attr.type), repr(attr.value))

@@ -1,0 +1,48 @@
+"""Subgraphs: the outer values that a node's graphs read, and copies of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+from onnx_ir import _cloner
+
+
+def graphs(node: ir.Node) -> list[ir.Graph]:
+    """The graphs that a node holds in its attributes."""
+    found: list[ir.Graph] = []
+    for attr in node.attributes.values():
+        if attr.type == ir.AttributeType.GRAPH and attr.value is not None:
+            found.append(attr.value)
+        elif attr.type == ir.AttributeType.GRAPHS and attr.value is not None:
+            found.extend(attr.value)
+    return found
+
+
+def captures(node: ir.Node) -> list[ir.Value]:
+    """The values from outside that a node's graphs read, nested ones included, in order of first use."""
+    found: dict[ir.Value, None] = {}
+    for graph in graphs(node):
+        found.update(dict.fromkeys(free_values(graph)))
+    return list(found)
+
+
+def free_values(graph: ir.Graph) -> list[ir.Value]:
+    """The values that a graph reads and does not define."""
+    defined = {*graph.inputs, *graph.initializers.values()}
+    found: dict[ir.Value, None] = {}
+    for node in graph:
+        for value in (*node.inputs, *captures(node)):
+            if value is not None and value not in defined:
+                found[value] = None
+        defined.update(node.outputs)
+    found.update((v, None) for v in graph.outputs if v not in defined)
+    return list(found)
+
+
+def clone_graph(graph: ir.Graph, mapping: Mapping[ir.Value, ir.Value | None]) -> ir.Graph:
+    """A copy of a graph that reads `mapping`'s values in place of the outer ones."""
+    cloner = _cloner.Cloner(
+        attr_map={}, value_map=dict(mapping), metadata_props={}, resolve_ref_attrs=False, allow_outer_scope_values=True
+    )
+    return cloner.clone_graph(graph)

@@ -1,0 +1,109 @@
+"""The typed symbolic value that rules and lowerings compute with while a rule is specialised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from gradgen.errors import GradientError
+
+Dim = int | str | None
+Shape = tuple[Dim, ...]
+
+FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
+
+
+class UnknownType(GradientError):
+    """A rule needs the rank or the element type of a value that has none."""
+
+
+class Value:
+    """A tensor inside a rule that is being specialised.
+
+    Attributes:
+        dtype: element type, or None if unknown.
+        shape: a tuple of sizes, dimension names and None (unknown), or None if the rank is unknown.
+        const: the content as a numpy array where it is known.
+        elements: for an integer tensor of rank 0 or 1 computed from shapes, its elements as dimensions.
+        zero: known to be zero everywhere.
+    """
+
+    __slots__ = ("const", "dtype", "elements", "label", "producer", "shape", "zero")
+
+    def __init__(self, dtype=None, shape=None, const=None, elements=None, producer=None, label="", zero=False):
+        self.dtype: ir.DataType | None = dtype
+        self.shape: Shape | None = shape
+        self.const: np.ndarray | None = const
+        self.elements: tuple[Dim, ...] | None = elements
+        self.producer: Any = producer
+        self.label: str = label
+        self.zero: bool = zero
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions; refuses the rule where it is unknown."""
+        if self.shape is None:
+            raise UnknownType(f"the rank of '{self.label or 'a value'}' is unknown")
+        return len(self.shape)
+
+    @property
+    def static(self) -> bool:
+        """Whether every dimension is a known size."""
+        return self.shape is not None and all(isinstance(d, int) for d in self.shape)
+
+    @property
+    def size(self) -> int | None:
+        """The number of elements where every dimension is known."""
+        if self.shape is None or not all(isinstance(d, int) for d in self.shape):
+            return None
+        return int(np.prod([d for d in self.shape if isinstance(d, int)], dtype=np.int64))
+
+    def __repr__(self) -> str:
+        return f"Value({self.label!r}, {self.dtype}, {self.shape}{', const' if self.const is not None else ''})"
+
+    def _binary(self, op_type: str, left: Any, right: Any) -> Value:
+        from gradgen.rules.lang import current_builder
+
+        return current_builder().node(op_type, (left, right), {}, 1)
+
+    def __add__(self, other):
+        return self._binary("Add", self, other)
+
+    def __radd__(self, other):
+        return self._binary("Add", other, self)
+
+    def __sub__(self, other):
+        return self._binary("Sub", self, other)
+
+    def __rsub__(self, other):
+        return self._binary("Sub", other, self)
+
+    def __mul__(self, other):
+        return self._binary("Mul", self, other)
+
+    def __rmul__(self, other):
+        return self._binary("Mul", other, self)
+
+    def __truediv__(self, other):
+        return self._binary("Div", self, other)
+
+    def __rtruediv__(self, other):
+        return self._binary("Div", other, self)
+
+    def __pow__(self, other):
+        return self._binary("Pow", self, other)
+
+    def __matmul__(self, other):
+        return self._binary("MatMul", self, other)
+
+    def __neg__(self):
+        from gradgen.rules.lang import current_builder
+
+        return current_builder().node("Neg", (self,), {}, 1)
+
+
+def is_float(dtype: ir.DataType | None) -> bool:
+    """Whether values of this type carry a derivative; an unknown type may."""
+    return dtype is None or dtype in FLOATS

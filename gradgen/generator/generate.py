@@ -1,0 +1,176 @@
+"""Generates the registry, the function library, the tests and the coverage table from rules and tables."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jinja2
+import onnx
+
+from gradgen.engine.rows import Row
+from gradgen.errors import GradientError
+from gradgen.generator import compile as compiling
+from gradgen.generator.table import Problems, TableRow, check_closed, check_duplicates, read_table
+from gradgen.rules.lang import DOMAIN
+
+RULES = Path(__file__).parent.parent / "rules"
+TEMPLATES = Path(__file__).parent.parent / "templates"
+
+
+@dataclass
+class Family:
+    """A module of rules and its table."""
+
+    name: str
+    rows: list[TableRow]
+    functions: list[onnx.FunctionProto]
+
+
+def families() -> list[tuple[str, Path]]:
+    """Module name and table of each family that gradgen ships."""
+    return [(f"gradgen.rules.{p.stem}", p) for p in sorted(RULES.glob("*.toml"))]
+
+
+def load_module(path: Path) -> ModuleType:
+    """Import somebody's module of rules from its file."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise GradientError(f"'{path}' is not a Python module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def collect(sources: Sequence[tuple[str, Path]], with_library: bool = True, closed: bool = True) -> list[Family]:
+    """Read and check the tables, and compile the rules.
+
+    Raises:
+        GradientError: lists everything that is wrong with the tables and the rules, with file, row and reason.
+    """
+    problems = Problems()
+    compiler = compiling.Compiler()
+    found: list[Family] = []
+    used: dict[str, set[tuple[str, str]]] = {}
+
+    def compile_all(functions: Any) -> list[onnx.FunctionProto]:
+        protos = []
+        for function in functions:
+            if function.kind not in compiling.COMPILED:
+                continue
+            try:
+                proto = compiler.proto(function)
+                compiling.text(proto)
+            except GradientError as error:
+                problems.add(function.module, str(error))
+                continue
+            nodes = compiling.all_nodes(proto.node)
+            used[f"{function.module}.{function.name}"] = {(n.domain, n.op_type) for n in nodes if n.domain != DOMAIN}
+            protos.append(proto)
+        return protos
+
+    if with_library:
+        found.append(Family("library", [], compile_all(compiling.library_functions().values())))
+    for module_name, path in sources:
+        try:
+            module = importlib.import_module(module_name)
+        except ImportError as error:
+            problems.add(path.name, f"its module does not import: {error}")
+            continue
+        functions = compiling.rule_functions(module)
+        rows = read_table(path, module_name, functions, problems)
+        found.append(Family(path.stem, rows, compile_all(functions.values())))
+    every = [row for family in found for row in family.rows]
+    check_duplicates(every, problems)
+    if closed:
+        check_closed(every, used, problems)
+    problems.raise_any()
+    return found
+
+
+def environment() -> jinja2.Environment:
+    """The templates, which fail on an undefined name."""
+    env = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    env.filters["literal"] = repr
+    env.filters["cell"] = lambda text: str(text).replace("|", "\\|").replace("\n", " ")
+    return env
+
+
+def render(found: Sequence[Family]) -> dict[str, str]:
+    """The generated files by path."""
+    env = environment()
+    files = {}
+    for family in found:
+        if family.functions:
+            blocks = [compiling.text(f) for f in family.functions]
+            files[f"{family.name}.onnxtxt"] = env.get_template("library.onnxtxt.j2").render(
+                family=family, blocks=blocks
+            )
+        ruled = [r for r in family.rows if r.samples]
+        if ruled:
+            files[f"tests/test_{family.name}.py"] = env.get_template("test_family.py.j2").render(
+                family=family, rows=ruled
+            )
+    rows = [row for family in found for row in family.rows]
+    libraries = sorted(name for name in files if name.endswith(".onnxtxt"))
+    files["registry.py"] = env.get_template("registry.py.j2").render(rows=rows, libraries=libraries, fields=fields)
+    files["COVERAGE.md"] = env.get_template("COVERAGE.md.j2").render(families=found)
+    files["__init__.py"] = env.get_template("init.py.j2").render()
+    return files
+
+
+def fields(row: Row) -> dict[str, Any]:
+    """The fields of a row that differ from their defaults, for its constructor."""
+    result = {"inputs": row.inputs, "outputs": row.outputs}
+    for name in ("forms", "zero", "none", "ignores", "defaults", "module", "random"):
+        value = getattr(row, name)
+        if value not in ((), {}, None, ""):
+            result[name] = value
+    return result
+
+
+def write(files: dict[str, str], out: Path) -> None:
+    """Write the files, formatted, in place of what was generated before."""
+    with tempfile.TemporaryDirectory() as scratch:
+        _formatted(files, Path(scratch))
+        for stale in [*out.glob("*.onnxtxt"), *out.glob("tests/test_*.py")]:
+            if str(stale.relative_to(out)) not in files:
+                stale.unlink()
+        for name in files:
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(Path(scratch) / name, out / name)
+
+
+def differences(files: dict[str, str], out: Path) -> list[str]:
+    """The generated files that are missing, stale or edited."""
+    with tempfile.TemporaryDirectory() as scratch:
+        _formatted(files, Path(scratch))
+        wrong = [
+            n for n in files if not (out / n).is_file() or (out / n).read_bytes() != (Path(scratch) / n).read_bytes()
+        ]
+    stale = [p for p in [*out.glob("*.onnxtxt"), *out.glob("tests/test_*.py")] if str(p.relative_to(out)) not in files]
+    return sorted([*wrong, *(str(p.relative_to(out)) for p in stale)])
+
+
+def _formatted(files: dict[str, str], folder: Path) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content.rstrip("\n") + "\n", encoding="utf-8")
+    command = [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length=120", "-q", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise GradientError(f"ruff could not format the generated files: {done.stderr.strip()}")

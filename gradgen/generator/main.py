@@ -1,0 +1,59 @@
+"""The generator's command line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from gradgen.errors import GradientError
+from gradgen.generator import generate
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@click.command(name="generate")
+@click.option(
+    "--rules", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A module of rules of your own."
+)
+@click.option("--table", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Its table.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Where to write (default: generated/).")
+@click.option("--check", is_flag=True, help="Write nothing; fail if the generated files differ.")
+@click.option(
+    "--allow-open", is_flag=True, help="Accept rules whose ops have no row yet, while a family is being written."
+)
+def command(rules: Path | None, table: Path | None, out: Path | None, check: bool, allow_open: bool) -> None:
+    """Write registry, function library, tests and coverage from rules and tables."""
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        # onnxscript orders the outputs of If and Loop by Python sets: only a fixed seed gives the same text every time.
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
+    if (rules is None) != (table is None) or (rules is not None and out is None):
+        raise click.UsageError("--rules, --table and --out go together")
+    try:
+        if rules is not None and table is not None:
+            found = generate.collect([(generate.load_module(rules).__name__, table)], with_library=False, closed=False)
+        else:
+            found = generate.collect(generate.families(), closed=not allow_open)
+        files = generate.render(found)
+        out = out or ROOT / "generated"
+        if check:
+            wrong = generate.differences(files, out)
+            if wrong:
+                raise GradientError(f"generated files differ, run `python tools/generate.py`: {', '.join(wrong)}")
+            click.echo(f"{len(files)} generated files are up to date")
+            return
+        generate.write(files, out)
+    except GradientError as error:
+        click.echo(f"gradgen: {error}", err=True)
+        raise SystemExit(2) from None
+    rows = [row for family in found for row in family.rows]
+    click.echo(
+        f"wrote {len(files)} files to {os.path.relpath(out)}: {len(rows)} rows, {sum(bool(r.row.forms) for r in rows)} with a rule"
+    )
+
+
+def main() -> None:
+    """Run the command."""
+    command()

@@ -1,0 +1,278 @@
+"""Reads the rule tables `<family>.toml` and checks them against the standard and against the rules' signatures."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx.defs
+
+from gradgen.engine import conditions
+from gradgen.engine.rows import Form, Row
+from gradgen.errors import GradientError
+from gradgen.rules.lang import OPSET, RuleFunction, parameters
+
+KEYS = {
+    "vjp",
+    "forms",
+    "zero",
+    "none",
+    "ignores",
+    "defaults",
+    "random",
+    "samples",
+    "range",
+    "avoid",
+    "tolerance",
+    "second_order",
+    "doc",
+}
+FLOAT_TYPES = ("tensor(float)", "tensor(double)", "tensor(float16)", "tensor(bfloat16)")
+
+
+@dataclass
+class TableRow:
+    """A row with what only the generator and the tests need.
+
+    Attributes:
+        row: what the engine reads.
+        samples: the inputs on which its tests run.
+        settings: `range`, `avoid`, `tolerance`, `second_order` of its samples.
+        where: file and row, for messages.
+    """
+
+    row: Row
+    samples: list[dict[str, Any]]
+    settings: dict[str, Any]
+    where: str
+    dispositions: dict[str, str] = field(default_factory=dict)
+
+
+class Problems:
+    """Collects everything that is wrong with the tables, to say it at once."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def add(self, where: str, reason: str) -> None:
+        """Record a problem of a row."""
+        self.lines.append(f"{where}: {reason}")
+
+    def raise_any(self) -> None:
+        """Raise GradientError with all problems, if there are any."""
+        if self.lines:
+            raise GradientError("the rule tables are wrong:\n  " + "\n  ".join(self.lines))
+
+
+def read_table(path: Path, module: str, functions: Mapping[str, RuleFunction], problems: Problems) -> list[TableRow]:
+    """The rows of one table file."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        problems.add(path.name, f"not TOML: {error}")
+        return []
+    rows = []
+    for key, entry in data.items():
+        where = f"{path.name}, [{key}]"
+        if not isinstance(entry, dict):
+            problems.add(where, "a row is a table")
+            continue
+        row = _read_row(key, entry, where, module, functions, problems)
+        if row is not None:
+            rows.append(row)
+    return rows
+
+
+def _read_row(
+    key: str, entry: dict[str, Any], where: str, module: str, functions: Mapping[str, RuleFunction], problems: Problems
+) -> TableRow | None:
+    name, _, version = key.partition("@")
+    domain, _, op_type = name.rpartition("::")
+    domain = "" if domain == "ai.onnx" else domain
+    if unknown := set(entry) - KEYS:
+        problems.add(where, f"unknown keys {sorted(unknown)}; known are {sorted(KEYS)}")
+    schema = schema_of(domain, op_type, int(version) if version else None)
+    if schema is None:
+        problems.add(where, f"there is no op '{op_type}' in domain '{domain or 'ai.onnx'}'")
+        return None
+    inputs = tuple(_formal(f) for f in schema.inputs)
+    outputs = tuple(_formal(f) for f in schema.outputs)
+    forms = []
+    listed = list(entry.get("forms", ()))
+    if "vjp" in entry:
+        listed.append({"vjp": entry["vjp"]})
+    for item in listed:
+        form = _read_form(item, where, module, functions, schema, inputs, outputs, problems)
+        if form is not None:
+            forms.append(form)
+    row = Row(
+        domain, op_type, int(version) if version else 1, inputs, outputs, tuple(forms), tuple(entry.get("zero", ())),
+        dict(entry.get("none", {})), tuple(entry.get("ignores", ())), entry.get("defaults"), module, entry.get("random"),
+    )  # fmt: skip
+    settings = {k: entry[k] for k in ("range", "avoid", "tolerance", "second_order") if k in entry}
+    table_row = TableRow(row, list(entry.get("samples", ())), settings, where)
+    _check_row(table_row, schema, functions, problems)
+    return table_row
+
+
+def schema_of(domain: str, op_type: str, version: int | None) -> onnx.defs.OpSchema | None:
+    """The schema that a row describes: the one in force at opset 21, or the first later one."""
+    try:
+        if version is not None:
+            return onnx.defs.get_schema(op_type, version, domain)
+        if domain == "":
+            try:
+                return onnx.defs.get_schema(op_type, OPSET, domain)
+            except onnx.defs.SchemaError:
+                pass
+        return onnx.defs.get_schema(op_type, domain=domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def _formal(formal: onnx.defs.OpSchema.FormalParameter) -> str:
+    variadic = formal.option == onnx.defs.OpSchema.FormalParameterOption.Variadic
+    return f"{formal.name}*" if variadic else formal.name
+
+
+def _read_form(item, where, module, functions, schema, inputs, outputs, problems) -> Form | None:
+    name = item.get("vjp")
+    function = functions.get(name)
+    if function is None:
+        problems.add(where, f"rule '{name}' is not in {module}")
+        return None
+    positional, keyword = signature(function)
+    formals = [n.rstrip("*") for n in (*inputs, *outputs)]
+    cotangents = {f"d{n.rstrip('*')}" for n in outputs}
+    forward: dict[str, Any] = {}
+    if "fwd" in item:
+        pair = functions.get(item["fwd"])
+        if pair is None:
+            problems.add(where, f"rule '{item['fwd']}' is not in {module}")
+            return None
+        reads, takes = _split(signature(pair), set(formals), set(schema.attributes))
+        forward = {"fwd": pair.name, "fwd_reads": reads, "fwd_returns": returned(pair), "fwd_attributes": takes}
+    known = set(formals) | cotangents | set(forward.get("fwd_returns", ()))
+    if function.kind == "structural":
+        return Form(name, "structural", module, (), (), when=item.get("when"))
+    reads, takes = _split((positional, keyword), known, set(schema.attributes))
+    if strangers := [p for p in (*positional, *keyword) if p not in known and p not in schema.attributes]:
+        problems.add(where, f"'{name}' takes {strangers}, which are no cotangent, input, output or attribute of the op")
+    returns = returned(function)
+    if strays := [r for r in returns if not (r.startswith("d") and r[1:] in [n.rstrip("*") for n in inputs])]:
+        problems.add(where, f"'{name}' returns {strays}; results are named d<input>")
+    when = item.get("when")
+    if when is not None:
+        try:
+            named, attributes = conditions.names(when)
+            if strangers := sorted((named - known) | (attributes - set(schema.attributes))):
+                problems.add(where, f"condition '{when}' names {strangers}, which are no formal or attribute")
+        except GradientError as error:
+            problems.add(where, str(error))
+    return Form(name, function.kind, module, reads, returns, takes, when, linear=function.linear, **forward)
+
+
+def signature(function: RuleFunction) -> tuple[list[str], list[str]]:
+    """Positional and keyword-only parameters."""
+    return parameters(function.fn)
+
+
+def _split(
+    names: tuple[list[str], list[str]], values: set[str], attributes: set[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    positional, keyword = names
+    reads = tuple(p for p in positional if p in values or p not in attributes)
+    return reads, tuple([p for p in positional if p not in reads] + keyword)
+
+
+def returned(function: RuleFunction) -> tuple[str, ...]:
+    """The names that a rule returns."""
+    if function.returns or function.kind == "structural":
+        return function.returns
+    import ast
+    import inspect
+    import textwrap
+
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function.fn)))
+    value = next(n.value for n in reversed(list(ast.walk(tree))) if isinstance(n, ast.Return))
+    items = value.elts if isinstance(value, ast.Tuple) else [value]
+    return tuple(i.id if isinstance(i, ast.Name) else "?" for i in items)
+
+
+def admits_floats(schema: onnx.defs.OpSchema, formal: onnx.defs.OpSchema.FormalParameter) -> bool:
+    """Whether a formal can be a float tensor (or hold some)."""
+    return any(t in FLOAT_TYPES or "float" in t or "double" in t for t in formal.types)
+
+
+def _check_row(
+    table_row: TableRow, schema: onnx.defs.OpSchema, functions: Mapping[str, RuleFunction], problems: Problems
+) -> None:
+    row, where = table_row.row, table_row.where
+    names = [n.rstrip("*") for n in row.inputs]
+    for listed in (*row.zero, *row.none):
+        if listed not in names:
+            problems.add(where, f"there is no input '{listed}'; the inputs are {names}")
+    for formal in schema.inputs:
+        ruled = any(f.kind == "structural" or f"d{formal.name}" in f.returns for f in row.forms)
+        said = [
+            k
+            for k, yes in (("rule", ruled), ("zero", formal.name in row.zero), ("none", formal.name in row.none))
+            if yes
+        ]
+        if len(said) > 1:
+            problems.add(where, f"input '{formal.name}' is both {' and '.join(said)}")
+        if admits_floats(schema, formal) and not said:
+            problems.add(where, f"input '{formal.name}' admits floats: give it a rule, or list it in zero or none")
+        table_row.dispositions[formal.name] = said[0] if said else "not float"
+    mentioned = {a for f in row.forms for a in (*f.attributes, *f.fwd_attributes)} | set(row.ignores)
+    for form in row.forms:
+        mentioned |= conditions.names(form.when)[1] if form.when else set()
+    general = [f for f in row.forms if f.when is None and f.fwd is None]
+    if row.forms and (not general or row.forms[-1] is not general[-1]):
+        problems.add(where, "the last form must hold without a condition and without a pair")
+    if row.forms and not any(f.kind == "structural" for f in row.forms):
+        for attribute in schema.attributes:
+            if attribute not in mentioned:
+                problems.add(where, f"attribute '{attribute}' is mentioned by no rule or condition; list it in ignores")
+        if not table_row.samples:
+            problems.add(where, "no samples")
+    for listed in row.ignores:
+        if listed not in schema.attributes and not _later_attribute(schema, listed):
+            problems.add(where, f"there is no attribute '{listed}'")
+    if (
+        row.defaults
+        and row.defaults not in functions
+        and not hasattr(__import__(row.module, fromlist=["x"]), row.defaults)
+    ):
+        problems.add(where, f"defaults '{row.defaults}' is not in {row.module}")
+    allowed = set(names) | set(schema.attributes) | {n.rstrip("*") for n in row.outputs}
+    for index, sample in enumerate(table_row.samples):
+        if strangers := [k for k in sample if k not in allowed and not k.startswith("@")]:
+            problems.add(where, f"sample {index} names {strangers}, which are no input or attribute")
+
+
+def _later_attribute(schema: onnx.defs.OpSchema, name: str) -> bool:
+    return name in onnx.defs.get_schema(schema.name, domain=schema.domain).attributes
+
+
+def check_duplicates(rows: Sequence[TableRow], problems: Problems) -> None:
+    """One row for each op and version."""
+    seen: dict[tuple[str, str, int], str] = {}
+    for table_row in rows:
+        row = table_row.row
+        key = (row.domain, row.op_type, row.since)
+        if key in seen:
+            problems.add(table_row.where, f"the op has a row already: {seen[key]}")
+        seen.setdefault(key, table_row.where)
+
+
+def check_closed(rows: Sequence[TableRow], used: Mapping[str, set[tuple[str, str]]], problems: Problems) -> None:
+    """Every op that a compiled body uses has a row, which closes the set under differentiation."""
+    have = {(r.row.domain, r.row.op_type) for r in rows}
+    for function, ops in used.items():
+        for domain, op_type in sorted(ops - have):
+            problems.add(function, f"its body uses {domain or 'ai.onnx'}::{op_type}, which has no row")

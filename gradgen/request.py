@@ -1,0 +1,93 @@
+"""Finds the values that a call names: wrt and of, with globs and near matches."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+import onnx_ir as ir
+
+from gradgen.engine.link import CONSTANT_MARK
+from gradgen.engine.registry import Registry
+from gradgen.engine.values import FLOATS
+from gradgen.errors import GradientError
+
+
+def find_values(
+    graph: ir.Graph, wrt: Sequence[str] | str | None, of: Sequence[str] | str | None, registry: Registry, opset: int
+) -> tuple[list[ir.Value], list[ir.Value]]:
+    """The values to differentiate with respect to, and those that are differentiated.
+
+    Raises:
+        GradientError: that lists every unknown name with near matches, and every value that is not float.
+    """
+    values = {v.name: v for v in [*graph.inputs, *graph.initializers.values()] if v.name}
+    outer = list(values)
+    for node in graph:
+        values.update((v.name, v) for v in node.outputs if v.name)
+    problems: list[str] = []
+    if wrt is None:
+        sources = [v for v in graph.inputs if v.name not in graph.initializers and v.dtype in FLOATS]
+        if not sources:
+            problems.append("the model has no float input to differentiate with respect to; name initializers in wrt")
+    else:
+        sources = _resolve("wrt", wrt, values, outer, problems)
+    if of is None:
+        targets = [v for v in graph.outputs if v.dtype in FLOATS]
+        if not targets:
+            problems.append("the model has no float output to differentiate")
+    else:
+        targets = _resolve("of", of, values, [v.name or "" for v in graph.outputs], problems)
+    if problems:
+        raise GradientError("; ".join(problems))
+    return sources, targets
+
+
+def _resolve(
+    role: str, asked: Sequence[str] | str, values: dict[str, ir.Value], first: list[str], problems: list[str]
+) -> list[ir.Value]:
+    names = [asked] if isinstance(asked, str) else list(asked)
+    if not names:
+        problems.append(f"{role} is empty: name at least one value")
+    found: dict[str, ir.Value] = {}
+    for name in names:
+        if name in values:
+            found[name] = values[name]
+            continue
+        matches = _glob(name, first, values) or _glob(name, list(values), values)
+        found.update((m, values[m]) for m in matches)
+        if not matches:
+            near = difflib.get_close_matches(name, list(values), n=3, cutoff=0.5) or first[:5]
+            problems.append(f"{role}: there is no value '{name}'; near matches: {', '.join(map(repr, near)) or 'none'}")
+    for name, value in found.items():
+        if value.dtype not in FLOATS:
+            kind = "unknown type" if value.dtype is None else value.dtype.name.lower()
+            problems.append(f"{role}: '{name}' is of {kind}, and only float tensors have a gradient")
+    return list(found.values())
+
+
+def _glob(pattern: str, names: list[str], values: dict[str, ir.Value]) -> list[str]:
+    if not any(c in pattern for c in "*?["):
+        return []
+    return [n for n in names if fnmatchcase(n, pattern) and values[n].dtype in FLOATS and not is_constant(values[n])]
+
+
+def is_constant(value: ir.Value) -> bool:
+    """Whether gradgen has added this initializer as a constant."""
+    tensor = value.const_value
+    return tensor is not None and CONSTANT_MARK in getattr(tensor, "metadata_props", {})
+
+
+def parameter_values(graph: ir.Graph, registry: Registry, opset: int) -> list[ir.Value]:
+    """The float initializers that at least one rule differentiates."""
+    return [
+        v
+        for v in graph.initializers.values()
+        if v.dtype in FLOATS and not is_constant(v) and any(_differentiable(u, registry, opset) for u in v.uses())
+    ]
+
+
+def _differentiable(use: ir.Usage, registry: Registry, opset: int) -> bool:
+    row = registry.find(use.node.domain, use.node.op_type, opset)
+    return row is None or row.disposition(use.idx) == "rule"

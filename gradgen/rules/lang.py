@@ -1,0 +1,151 @@
+"""The rule language: the decorators and the opset with which backward rules are written.
+
+A module of rules compiles nothing when it is imported: `@vjp` and `@library` keep the function, and the generator
+compiles it to a FunctionProto. `op` stands for opset 21. While a traced rule or a lowering runs, `op.Name(...)` emits a
+node into the builder that is current; while the generator compiles a module, onnxscript reads the same text.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+DOMAIN = "gradgen.vjp"
+OPSET = 21
+
+_builder: ContextVar[Any] = ContextVar("gradgen_builder")
+
+
+@contextmanager
+def building(builder: Any):
+    """Make `builder` the one into which `op` and library functions emit."""
+    token = _builder.set(builder)
+    try:
+        yield builder
+    finally:
+        _builder.reset(token)
+
+
+def current_builder() -> Any:
+    """The builder of the rule that is being traced."""
+    return _builder.get()
+
+
+class TracingOpset:
+    """Opset 21 as rules see it: `op.Add(a, b)` emits an Add into the current builder and returns its value.
+
+    `_outputs=k` asks for the first k outputs (a list where k is not 1).
+    """
+
+    def __getattr__(self, op_type: str) -> Callable[..., Any]:
+        if op_type.startswith("_"):
+            raise AttributeError(op_type)
+
+        def emit(*inputs: Any, _outputs: int = 1, **attributes: Any) -> Any:
+            return current_builder().node(op_type, inputs, attributes, _outputs)
+
+        return emit
+
+
+op: Any = TracingOpset()
+
+
+@dataclass(eq=False)
+class RuleFunction:
+    """A function of the rule language. `kind` is compiled, traced, structural or library."""
+
+    fn: Callable[..., Any]
+    kind: str
+    returns: tuple[str, ...] = ()
+    linear: bool = True
+    lowering: Callable[..., Any] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.fn.__name__
+
+    @property
+    def shaped_as_last(self) -> bool:
+        """Whether the result has the shape of the last argument: the contract of `sum_to` and every `*_like`."""
+        return self.kind == "library" and (self.name == "sum_to" or self.name.endswith("_like"))
+
+    @property
+    def module(self) -> str:
+        return self.fn.__module__
+
+    @property
+    def doc(self) -> str:
+        return inspect.getdoc(self.fn) or ""
+
+    def __call__(self, *args: Any, **attributes: Any) -> Any:
+        """Inside a traced rule: apply this function to values of the current builder."""
+        if self.kind == "traced":
+            return self.fn(*args, **attributes)
+        return current_builder().call(self, args, attributes)
+
+    def lower(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Register the static lowering of a library function.
+
+        It is traced with the arguments' values and returns the result, or None where it does not know enough, in
+        which case the function's general body is used.
+        """
+        self.lowering = fn
+        return fn
+
+
+def vjp(fn: Callable[..., Any] | None = None, *, linear: bool = True) -> Any:
+    """A compiled rule `<op>_vjp` or a `<op>_fwd`: an onnxscript function.
+
+    Parameters named `d<output>` are cotangents, those named as an input or output of the schema are values, all others
+    are attributes. The returned names `d<input>` say what is differentiated. `linear=False` declares a rule that is
+    not linear in its cotangent (clipped or guided gradients).
+    """
+    if fn is None:
+        return lambda f: RuleFunction(f, "compiled", linear=linear)
+    return RuleFunction(fn, "compiled", linear=linear)
+
+
+fwd = vjp
+
+
+def library(fn: Callable[..., Any]) -> RuleFunction:
+    """A function that rules call: an onnxscript function, the general body, with an optional static lowering."""
+    return RuleFunction(fn, "library")
+
+
+def traced(*returns: str, linear: bool = True) -> Callable[[Callable[..., Any]], RuleFunction]:
+    """A traced rule: plain Python over typed values, run once per signature.
+
+    Its positional parameters are named as those of a compiled rule; variadic formals are lists (of values or None);
+    attributes are keyword-only and hold plain Python values; an absent cotangent or optional input is None. `returns`
+    names what the function returns, in order: `d<input>`, where a variadic input's is a list. A value has `.rank`,
+    `.shape`, `.dtype`, `.const`; `.rank` of a value of unknown rank refuses the rule by name.
+    """
+    return lambda fn: RuleFunction(fn, "traced", returns=tuple(returns), linear=linear)
+
+
+def structural(fn: Callable[..., Any]) -> RuleFunction:
+    """A rule for a node with subgraphs: `fn(context) -> {value: cotangent}`, see gradgen.engine.structural."""
+    return RuleFunction(fn, "structural")
+
+
+def parameters(fn: Callable[..., Any]) -> tuple[list[str], list[str]]:
+    """Positional and keyword-only parameter names of a rule."""
+    positional, keyword = [], []
+    for p in inspect.signature(fn).parameters.values():
+        (keyword if p.kind is p.KEYWORD_ONLY else positional).append(p.name)
+    return positional, keyword
+
+
+def same_dim(a: int | str | None, b: int | str | None) -> bool:
+    """Whether two dimensions are known to be equal: the same size or the same name."""
+    return a is not None and a == b
+
+
+def same_shape(a: Sequence[int | str | None] | None, b: Sequence[int | str | None] | None) -> bool:
+    """Whether two shapes are known to be equal."""
+    return a is not None and b is not None and len(a) == len(b) and all(map(same_dim, a, b))

@@ -1,0 +1,113 @@
+"""Library functions that rules call: a general onnxscript body, and a static lowering for what is known when linking."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gradgen.rules.lang import library, op, same_dim
+
+
+@library
+def sum_to(ct, like):
+    """The cotangent of `like` where it was broadcast to the shape of ct: sums over the broadcast dimensions."""
+    ct_shape = op.Shape(ct)
+    like_shape = op.Shape(like)
+    missing = op.Sub(op.Size(ct_shape), op.Size(like_shape))
+    ones = op.Expand(op.Constant(value_ints=[1]), op.Reshape(missing, op.Constant(value_ints=[1])))
+    padded = op.Concat(ones, like_shape, axis=0)
+    single = op.Equal(padded, op.Constant(value_int=1))
+    axes = op.Reshape(op.NonZero(single), op.Constant(value_ints=[-1]))
+    reduced = op.ReduceSum(ct, axes, keepdims=1, noop_with_empty_axes=1)
+    result = op.Reshape(reduced, like_shape, allowzero=1)
+    return result
+
+
+@sum_to.lower
+def _sum_to(ct, like):
+    if ct.shape is None or like.shape is None or len(like.shape) > len(ct.shape):
+        return None
+    lead = len(ct.shape) - len(like.shape)
+    inner = []
+    for axis, (c, s) in enumerate(zip(ct.shape[lead:], like.shape, strict=True), start=lead):
+        if same_dim(c, s) or c == 1 or (isinstance(s, int) and s != 1):
+            continue
+        if s != 1:
+            return None
+        inner.append(axis)
+    axes = np.asarray([*range(lead), *inner], np.int64)
+    if not inner:
+        result = op.ReduceSum(ct, axes, keepdims=0) if lead else ct
+    elif not lead:
+        result = op.ReduceSum(ct, axes, keepdims=1)
+    else:
+        result = reshape_like(op.ReduceSum(ct, axes, keepdims=0), like)
+    return result
+
+
+@library
+def reshape_like(x, like):
+    """x with the shape of `like`, which has as many elements."""
+    result = op.Reshape(x, op.Shape(like), allowzero=1)
+    return result
+
+
+@library
+def expand_like(x, like):
+    """x broadcast to the shape of `like`."""
+    result = op.Expand(x, op.Shape(like))
+    return result
+
+
+@library
+def zeros_like(like):
+    """Zeros of the shape and type of `like`."""
+    zero = op.CastLike(op.Constant(value_float=0.0), like)
+    result = op.Expand(zero, op.Shape(like))
+    return result
+
+
+@zeros_like.lower
+def _zeros_like(like):
+    if like.dtype is None or not like.static:
+        return None
+    result = op.Expand(np.zeros((), like.dtype.numpy()), np.asarray(like.shape, np.int64))
+    result.zero = True
+    return result
+
+
+@library
+def mask(condition, like):
+    """1 where the condition holds and 0 elsewhere, in the type of `like`: multiplying by it is faster than Where."""
+    result = op.CastLike(condition, like)
+    return result
+
+
+@library
+def select(condition, ct):
+    """ct where the condition holds and exactly 0 elsewhere, whatever ct holds there (inf, NaN)."""
+    zero = op.CastLike(op.Constant(value_float=0.0), ct)
+    result = op.Where(condition, ct, zero)
+    return result
+
+
+@library
+def transpose_matrix(x):
+    """x with its last two axes exchanged; x has rank 2 or more."""
+    rows = op.Shape(x, start=-2, end=-1)
+    columns = op.Shape(x, start=-1)
+    batch = op.Shape(x, end=-2)
+    # Rank-free: the matrices are read through an index that walks them column by column.
+    flat = op.Reshape(x, op.Concat(op.Constant(value_ints=[-1]), op.Mul(rows, columns), axis=0))
+    steps = op.Range(op.Constant(value_int=0), op.Squeeze(op.Mul(rows, columns)), op.Constant(value_int=1))
+    order = op.Reshape(op.Transpose(op.Reshape(steps, op.Concat(rows, columns, axis=0))), op.Constant(value_ints=[-1]))
+    picked = op.Gather(flat, order, axis=1)
+    result = op.Reshape(picked, op.Concat(batch, columns, rows, axis=0))
+    return result
+
+
+@transpose_matrix.lower
+def _transpose_matrix(x):
+    if x.shape is None:
+        return None
+    axes = list(range(len(x.shape)))
+    return op.Transpose(x, perm=[*axes[:-2], axes[-1], axes[-2]])
