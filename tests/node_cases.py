@@ -96,6 +96,34 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
                 yield from _nodes(attribute.g)
 
 
+def frozen(case: Case) -> Case | None:
+    """The case with its integer and boolean inputs as constants, as exporters write them; None where it has none."""
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    fixed = {name: array for name, array in case.feeds.items() if name not in case.wrt}
+    if not fixed:
+        return None
+    kept = [value for value in model.graph.input if value.name not in fixed]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in fixed.items())
+    return Case(case.name, model, {name: case.feeds[name] for name in case.wrt}, case.wrt)
+
+
+def dynamic(case: Case) -> Case:
+    """The case with a name of its own for every dimension of its inputs, and none for those of its outputs."""
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    del model.graph.value_info[:]
+    for value in model.graph.input:
+        for i, dimension in enumerate(value.type.tensor_type.shape.dim):
+            dimension.dim_param = f"{value.name}_{i}"
+    for value in model.graph.output:
+        for dimension in value.type.tensor_type.shape.dim:
+            dimension.Clear()
+    return Case(case.name, model, case.feeds, case.wrt)
+
+
 def compare(case: Case) -> Outcome:
     """Differentiate a case and compare; the inputs are moved off a kink or an edge of the domain if they sit on one."""
     with warnings.catch_warnings():

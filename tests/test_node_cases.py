@@ -4,21 +4,42 @@ from __future__ import annotations
 import warnings
 
 import pytest
-from node_cases import cases, compare
+from node_cases import DIFFERENTIABLE, cases, compare, dynamic, frozen
 
 CASES = cases()
+FROZEN = {name: case for name, given in CASES.items() if (case := frozen(given)) is not None}
 
 
 def test_the_cases_are_there():
     assert len(CASES) > 400
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
-def test_gradient(name):
-    outcome = compare(CASES[name])
+def test_every_operator_has_a_case():
+    """What has no node test of its own here: an operator without float cases in the package."""
+    covered = {node.op_type for case in CASES.values() for node in case.model.graph.node}
+    assert DIFFERENTIABLE - covered == {"GlobalLpPool"}
+
+
+def _judge(case):
+    outcome = compare(case)
     wrong = [record for record in outcome.records if record.verdict == "wrong"]
     assert not outcome.problems and not wrong, (outcome.problems, wrong)
     if outcome.skip:
         pytest.skip(outcome.skip)
     if outcome.moved:
         warnings.warn(f"inputs moved by {outcome.moved}: {'; '.join(outcome.notes)}", stacklevel=1)
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_gradient(name):
+    _judge(CASES[name])
+
+
+@pytest.mark.parametrize("name", sorted(FROZEN))
+def test_gradient_with_constant_settings(name):
+    _judge(FROZEN[name])
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_gradient_with_dynamic_shapes(name):
+    _judge(dynamic(CASES[name]))
