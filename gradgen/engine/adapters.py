@@ -154,11 +154,16 @@ class Edit:
         old.type = old.shape = None
 
     def shape_of(self, index: int, hint: str = "shape") -> ir.Value:
-        """The shape of an input, as a target for Reshape: a constant where at most one size is unknown."""
+        """The shape of an input, for `reshape_output`: a constant where at most one size is unknown."""
         sizes = self.shape(index)
-        if sizes is not None and sizes.count(None) <= 1 and 0 not in sizes:  # to Reshape, 0 means something else
+        if sizes is not None and sizes.count(None) <= (0 not in sizes):
             return self.constant([-1 if size is None else size for size in sizes], hint)
         return self.before("Shape", [self.input(index)], hint)
+
+    def reshape_output(self, shape: ir.Value) -> None:
+        """Give the output the shape of what was an input before; a size of 0 in it means 0."""
+        zeros = shape.const_value is None or 0 in shape.const_value.numpy()
+        self.after("Reshape", [shape], "flat_output", **({"allowzero": 1} if zeros else {}))
 
 
 def attribute_to_input(name: str, index: int, empty: bool = False) -> Adapter:
@@ -260,7 +265,7 @@ def softmax_axis(edit: Edit) -> None:
     target = edit.shape_of(0)
     edit.set_input(0, edit.before("Flatten", [edit.input(0)], "flat", axis=axis))
     edit.set_attr("axis", 1)
-    edit.after("Reshape", [target], "flat_output")
+    edit.reshape_output(target)
 
 
 @adapter()

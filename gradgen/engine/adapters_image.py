@@ -192,7 +192,7 @@ def batch_norm_spatial(edit: Edit) -> None:
     flat = edit.constant([-1], "flat_shape")
     for index, name in enumerate(("scale", "bias", "mean", "var"), 1):
         edit.set_input(index, edit.before("Reshape", [edit.input(index), flat], f"{name}_flat"))
-    edit.after("Reshape", [target], "flat_output")
+    edit.reshape_output(target)
 
 
 def _batch_norm_rank(edit: Edit) -> str | None:
@@ -227,4 +227,6 @@ def batch_norm_training(edit: Edit) -> None:
         for old, new, hint in zip(saved, results, ("old_mean", "old_var"), strict=True):
             if old is not None:
                 edit.take_over(old, new, hint)
-    edit.node.resize_outputs(min(3, len(edit.node.outputs)))
+    edit.node.resize_outputs(3)
+    for value, hint in zip(edit.node.outputs[1:], ("running_mean", "running_var"), strict=True):
+        value.name = value.name or edit.fresh(hint)  # inference insists on all three
