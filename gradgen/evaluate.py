@@ -75,7 +75,8 @@ class Evaluator:
 
     def __call__(self, feeds: Mapping[str, np.ndarray]) -> Arrays:
         """Outputs by name for inputs by name. Raises what the engine raises."""
-        return dict(zip(self.output_names, self._call(feeds), strict=True))
+        arrays = {name: np.asarray(value) for name, value in feeds.items()}
+        return dict(zip(self.output_names, self._call(arrays), strict=True))
 
 
 def evaluator(model: onnx.ModelProto, *, prefer: Engine = "onnxruntime", strict: bool = False) -> Evaluator:

@@ -98,6 +98,12 @@ def prepare(model: Model, registry: Registry) -> Prepared:
         for value in ir_model.graph.initializers.values():
             if isinstance(value.const_value, ir.ExternalTensor):
                 value.const_value.base_dir = base
+    if (ir_model.ir_version or 0) < 4:
+        # Before IR 4 every initializer had to be a graph input too, and runtimes never let a caller override it.
+        stored = set(ir_model.graph.initializers.values())
+        kept = [v for v in ir_model.graph.inputs if v not in stored]
+        ir_model.graph.inputs.clear()
+        ir_model.graph.inputs.extend(kept)
     opset = ir_model.opset_imports.get("")
     if opset is None:
         ir_model.opset_imports[""] = opset = MODEL_OPSET
@@ -206,7 +212,7 @@ def learn_constants(graph: ir.Graph, knowledge: Knowledge, opset: int) -> None:
         if node.domain or len(node.outputs) != 1 or graphs(node) or is_random("", node.op_type):
             continue
         if node.op_type == "Constant":
-            content = _constant(node)
+            content = constant_content(node)
             if content is not None:
                 knowledge.learn(node.outputs[0], content)
             continue
@@ -228,7 +234,7 @@ def learn_constants(graph: ir.Graph, knowledge: Knowledge, opset: int) -> None:
             knowledge.learn(node.outputs[0], np.asarray(content))
 
 
-def _constant(node: ir.Node) -> np.ndarray | None:
+def constant_content(node: ir.Node) -> np.ndarray | None:
     """The content of a Constant node, where it is small enough to be static knowledge."""
     for name, attr in node.attributes.items():
         if name in ("value_int", "value_ints"):
