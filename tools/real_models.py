@@ -232,9 +232,20 @@ def show(rows: list[Row]) -> None:
         table.add_column(heading, justify="right")
     for r in rows:
         counts = (r.opset, r.nodes, r.derivative_nodes, r.wrt, r.left_out, r.directions)
-        cells = (r.model, r.precision, r.verdict[:200], *map(str, counts), f"{r.worst_error:.1e}", f"{r.seconds:.2f}")
+        cells = (
+            r.model,
+            r.precision,
+            r.verdict.split(":")[0],
+            *map(str, counts),
+            f"{r.worst_error:.1e}",
+            f"{r.seconds:.2f}",
+        )
         table.add_row(*cells)
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    for r in rows:
+        if r.verdict != "right":
+            console.print(f"{r.model}: {r.verdict} {r.worst_at}", markup=False)
 
 
 @click.command(help=__doc__)
