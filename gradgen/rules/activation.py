@@ -140,7 +140,7 @@ def gelu_vjp(dY, X, *, approximate="none"):
 
 def _exact(number, like):
     """A constant in the precision of `like`."""
-    return op.CastLike(np.float64(number).reshape(()), like)
+    return op.CastLike(np.asarray(number), like)
 
 
 @vjp
