@@ -162,7 +162,8 @@ def swish_vjp(dY, X, Y, alpha: float = 1.0):
 @vjp
 def thresholdedrelu_vjp(dY, X, alpha: float = 1.0):
     """dX = dY where X > α, else 0."""
-    dX = dY * mask(X > op.CastLike(op.Constant(value_float=alpha), X), X)
+    threshold = op.CastLike(op.Constant(value_float=alpha), X)
+    dX = dY * mask(X > threshold, X)
     return dX
 
 
