@@ -62,7 +62,7 @@ def conv_transpose_defaults(attributes: dict[str, Any], values: dict[str, Any]) 
         totals = []
         for i, (k, s, d, e) in enumerate(zip(kernel, strides, dilations, extra, strict=True)):
             # Without output_shape the result has s elements for each of the input's, whatever its size.
-            reached = s * (sizes[i] - 1 if shape else -1) + (k - 1) * d + 1
+            reached = s * (sizes[i] - 1 if shape and sizes else -1) + (k - 1) * d + 1
             totals.append(max(reached + e - (list(shape)[-rank:][i] if shape else 0), 0))
         pads = _distribute(totals, auto_pad == "SAME_UPPER")
     else:
@@ -181,7 +181,9 @@ def _patches(x: Any, kernel: list[int] | None, kernel_sizes: Any, windows: dict[
         channels = 1
     if channels > 1:
         one_hot = _tiled(one_hot, channels)
-    return op.Conv(x, one_hot, group=channels, kernel_shape=kernel, **windows)
+    patches = op.Conv(x, one_hot, group=channels, kernel_shape=kernel, **windows)
+    patches.shape = patches.shape or (x.shape[0], *[None] * (x.rank - 1))
+    return patches
 
 
 def _tiled(one_hot: Any, channels: int) -> Any:
