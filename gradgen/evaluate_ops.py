@@ -253,10 +253,11 @@ class Conv(Op):
     def _run(self, x: Any, w: Any, b: Any = None, group: int = 1, **attributes: Any) -> tuple:
         rank = x.ndim - 2
         geometry = _Windows(x.shape[2:], w.shape[2:], attributes)
-        windows = geometry.over(x, 0).reshape(x.shape[0], group, -1, *geometry.out, *w.shape[2:])
+        per_group = x.shape[1] // group
+        windows = geometry.over(x, 0).reshape(x.shape[0], group, per_group, *geometry.out, *w.shape[2:])
         out_axes, tap_axes = range(3, 3 + rank), range(3 + rank, 3 + 2 * rank)
         columns = windows.transpose(0, 1, *out_axes, 2, *tap_axes).reshape(
-            x.shape[0], group, math.prod(geometry.out), -1
+            x.shape[0], group, math.prod(geometry.out), per_group * math.prod(w.shape[2:])
         )
         y = columns @ w.reshape(group, w.shape[0] // group, -1).swapaxes(1, 2)
         y = y.swapaxes(2, 3).reshape(x.shape[0], w.shape[0], *geometry.out)
@@ -283,7 +284,7 @@ class ConvTranspose(Op):
             if auto_pad == "VALID":
                 pads = [0] * 2 * rank
             wanted = [full[i] + extra[i] - pads[i] - pads[rank + i] for i in range(rank)]
-        grouped = x.reshape(x.shape[0], group, x.shape[1] // group, -1)
+        grouped = x.reshape(x.shape[0], group, x.shape[1] // group, math.prod(spatial))
         columns = w.reshape(group, x.shape[1] // group, -1).swapaxes(1, 2) @ grouped
         columns = columns.reshape(x.shape[0], group * w.shape[1], *kernel, *spatial)
         image = _fold(columns, full, strides, dilations)
@@ -298,7 +299,7 @@ class Col2Im(Op):
     def _run(self, x: Any, image_shape: Any, block_shape: Any, **attributes: Any) -> tuple:
         image, block = [int(i) for i in image_shape], [int(i) for i in block_shape]
         geometry = _Windows(tuple(image), block, attributes)
-        columns = x.reshape(x.shape[0], -1, *block, *geometry.out)
+        columns = x.reshape(x.shape[0], x.shape[1] // math.prod(block), *block, *geometry.out)
         size = [i + b + e for i, b, e in zip(image, geometry.begin, geometry.end, strict=True)]
         padded = _fold(columns, size, geometry.strides, geometry.dilations)
         return (_spatial(padded, [slice(b, b + i) for b, i in zip(geometry.begin, image, strict=True)]),)
