@@ -92,7 +92,7 @@ class Conv(Op):
     def _block(self, windows: np.ndarray, w: np.ndarray, group: int) -> np.ndarray:
         count, out = windows.shape[0], windows.shape[2 : w.ndim]
         rank = len(out)
-        grouped = windows.reshape(count, group, -1, *out, *w.shape[2:])
+        grouped = windows.reshape(count, group, w.shape[1], *out, *w.shape[2:])
         columns = grouped.transpose(0, 1, *range(3, 3 + rank), 2, *range(3 + rank, 3 + 2 * rank))
         columns = columns.reshape(count, group, math.prod(out), w[0].size)
         y = columns @ w.reshape(group, w.shape[0] // group, -1).swapaxes(1, 2)
