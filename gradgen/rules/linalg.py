@@ -25,8 +25,13 @@ def matmul_vjp(dY, A, B):
     batch = _broadcast([A.shape[:-2], B.shape[:-2]])
     dA = sum_to(_product(dY, transpose_matrix(B), (*batch, *A.shape[-2:])), A)
     if B.rank == 2:
-        return dA, op.Gemm(op.Flatten(A, axis=-1), op.Flatten(dY, axis=-1), transA=1)
+        return dA, op.Gemm(_as_matrix(A), _as_matrix(dY), transA=1)
     return dA, sum_to(_product(transpose_matrix(A), dY, (*batch, *B.shape[-2:])), B)
+
+
+def _as_matrix(x: Any) -> Any:
+    """x with all axes but the last as one; any of them may be empty."""
+    return x if x.rank == 2 else op.Flatten(x, axis=-1)
 
 
 def _product(left: Any, right: Any, shape: tuple) -> Any:
@@ -56,12 +61,13 @@ def _with_vector(dY: Any, A: Any, B: Any) -> tuple[Any, Any]:
     if A.rank == 1:
         dB = op.Mul(op.Unsqueeze(A, [1]), op.Unsqueeze(dY, [-2]))
         if B.rank == 2:
-            return op.MatMul(B, dY), dB
+            # Not B·dY: onnxruntime multiplies a transposed matrix by a vector wrongly when it fuses the two.
+            return op.MatMul(dY, transpose_matrix(B)), dB
         columns = op.MatMul(B, op.Unsqueeze(dY, [-1]))
         axes = [axis for axis in range(B.rank) if axis != B.rank - 2]
         return op.ReduceSum(columns, axes, keepdims=0), dB
     dA = op.Mul(op.Unsqueeze(dY, [-1]), B)
-    return dA, op.MatMul(op.Reshape(dY, [-1]), op.Flatten(A, axis=-1))
+    return dA, op.MatMul(dY if A.rank == 2 else op.Reshape(dY, [-1]), _as_matrix(A))
 
 
 @traced("dA", "dB", "dC")
