@@ -107,8 +107,9 @@ def depth_to_space_vjp(doutput, input, *, blocksize, mode):
         return op.SpaceToDepth(doutput, blocksize=blocksize)
     # [b, c, h·s, w·s] → [b, c, h, s, w, s] → [b, c, s, s, h, w]
     batch, height, width = op.Shape(input, end=1), op.Shape(input, start=2, end=3), op.Shape(input, start=3)
-    channels = op.Shape(doutput, start=1, end=2)
-    blocks = op.Reshape(doutput, op.Concat(batch, channels, height, [blocksize], width, [blocksize], axis=0), allowzero=1)
+    channels = op.Div(op.Shape(input, start=1, end=2), [blocksize**2])
+    sizes = op.Concat(batch, channels, height, [blocksize], width, [blocksize], axis=0)
+    blocks = op.Reshape(doutput, sizes, allowzero=1)
     return reshape_like(op.Transpose(blocks, perm=[0, 1, 3, 5, 2, 4]), input)
 
 

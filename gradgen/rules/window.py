@@ -100,7 +100,8 @@ def _static_slices(data, starts, ends, axes, steps):
     """
     if data.shape is None or any(v is not None and v.const is None for v in (starts, ends, axes, steps)):
         return None
-    rank, slices = len(data.shape), []
+    rank = len(data.shape)
+    slices: list[tuple[int, int, int | None, int, int | None]] = []
     for k, (start, end) in enumerate(zip(starts.const.tolist(), ends.const.tolist(), strict=True)):
         axis = k if axes is None else int(axes.const[k]) % rank
         step = 1 if steps is None else int(steps.const[k])
