@@ -101,14 +101,18 @@ def _closed(node: ast.expr, sub: Any) -> ast.expr:
 
     class Close(ast.NodeTransformer):
         def visit_Name(self, n: ast.Name) -> ast.expr:
-            return ast.copy_location(ast.Constant(sub(n)), n)
+            return _literal(sub(n), n)
 
         def visit_Call(self, n: ast.Call) -> ast.expr:
-            return ast.copy_location(ast.Constant(sub(n)), n)
+            return _literal(sub(n), n)
 
     import copy
 
     return ast.fix_missing_locations(Close().visit(copy.deepcopy(node)))
+
+
+def _literal(value: Any, at: ast.expr) -> ast.expr:
+    return ast.copy_location(ast.Constant(tuple(value) if isinstance(value, list) else value), at)
 
 
 def _any(nodes: list[ast.expr], sub: Any) -> bool:
