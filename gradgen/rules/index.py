@@ -13,7 +13,7 @@ HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 def ones_like(x):
     """Ones of the shape and type of x."""
-    return expand_like(op.CastLike(op.Constant(value=ir.tensor(np.float32(1.0))), x), x)
+    return expand_like(op.CastLike(1.0, x), x)
 
 
 def scatter(x, indices, updates, axis, reduction):
@@ -109,18 +109,18 @@ def _scattered_product(doutput, data, indices, updates, axis):
     With exactly one other zero factor the product is that factor, times P: it is written as the sum of the factors that
     are zero, which is 0 and has the right derivative. With more there is nothing. So the rule is exact to second order.
     """
-    zero = op.CastLike(op.Constant(value=ir.tensor(np.float32(0.0))), data)
-    own, theirs = (op.CastLike(op.Equal(x, zero), data) for x in (data, updates))
+    zeros = [op.Equal(x, 0.0) for x in (data, updates)]
+    own, theirs = (op.CastLike(zero, data) for zero in zeros)
+    safe = [op.Where(zero, 1.0, x) for zero, x in zip(zeros, (data, updates), strict=True)]
     ddata = doutput * scatter(ones_like(data), indices, updates, axis, "mul")
-    safe = op.Add(updates, theirs)
-    others = scatter(op.Add(data, own), indices, safe, axis, "mul")
+    others = scatter(safe[0], indices, safe[1], axis, "mul")
     count = scatter(own, indices, theirs, axis, "add")
     blank = scatter(own * data, indices, theirs * updates, axis, "add")
     others, count, blank, read = (op.GatherElements(x, indices, axis=axis) for x in (others, count, blank, doutput))
-    return ddata, read * (others / safe) * product_of_zeros(count - theirs, blank - theirs * updates)
+    return ddata, read * (others / safe[1]) * product_of_zeros(count - theirs, blank - theirs * updates)
 
 
 def product_of_zeros(count, total):
     """The product of `count` factors that are zero and add up to `total`: 1, the factor, or 0; exact to second order."""
-    none, one = (op.CastLike(op.Equal(count, op.CastLike(np.float32(n), count)), count) for n in (0.0, 1.0))
+    none, one = (op.CastLike(op.Equal(count, n), count) for n in (0.0, 1.0))
     return none + one * total
