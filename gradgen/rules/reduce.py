@@ -25,10 +25,22 @@ def again(op_type, data, axes, noop_with_empty_axes):
     return getattr(op, op_type)(data, axes, keepdims=1, noop_with_empty_axes=noop_with_empty_axes)
 
 
-def share(data, reduced):
-    """Elements of the result ÷ elements of the data, which is 1/n for n reduced ones; in the type of the data."""
-    if data.size is not None and reduced.size is not None and data.dtype is not None:
-        return np.asarray(reduced.size / data.size if data.size else 0.0, data.dtype.numpy())
+def reduced_dims(data, axes, noop_with_empty_axes):
+    """The dimensions that a reduction sums over, or None where they are unknown."""
+    chosen = np.zeros(0, np.int64) if axes is None else axes.const
+    if chosen is None or data.shape is None:
+        return None
+    if chosen.size == 0:
+        return () if noop_with_empty_axes else data.shape
+    return [data.shape[a] for a in chosen] if data.shape else ()
+
+
+def share(data, axes, reduced, noop_with_empty_axes):
+    """1/n for n elements that are reduced into one; in the type of the data."""
+    dims = reduced_dims(data, axes, noop_with_empty_axes)
+    if dims is not None and all(isinstance(d, int) for d in dims) and data.dtype is not None:
+        count = int(np.prod(dims, dtype=np.int64))
+        return np.asarray(1.0 / count if count else 0.0).astype(data.dtype.numpy())
     wide = [op.Cast(op.Size(x), to=int(ir.DataType.DOUBLE)) for x in (reduced, data)]
     return op.CastLike(op.Div(*wide), data)
 
@@ -40,9 +52,10 @@ def reduce_sum_vjp(dreduced, data, axes, *, keepdims: int = 1):
 
 
 @traced("ddata")
-def reduce_mean_vjp(dreduced, data, axes, reduced, *, keepdims: int = 1):
+def reduce_mean_vjp(dreduced, data, axes, reduced, *, keepdims: int = 1, noop_with_empty_axes: int = 0):
     """dx = dy / n, spread over the n reduced elements."""
-    return expand_like(unreduced(dreduced * share(data, reduced), data, axes, keepdims), data)
+    part = dreduced * share(data, axes, reduced, noop_with_empty_axes)
+    return expand_like(unreduced(part, data, axes, keepdims), data)
 
 
 @traced("ddata")
