@@ -66,3 +66,44 @@ def unsqueeze_vjp(dexpanded, data, axes):
     if axes.const is not None and axes.const.size:
         return op.Squeeze(dexpanded, axes)
     return reshape_like(dexpanded, data)
+
+
+@vjp
+def reverse_sequence_vjp(dY, sequence_lens, batch_axis: int = 1, time_axis: int = 0):
+    """dx = dy with each sequence turned back."""
+    dinput = op.ReverseSequence(dY, sequence_lens, batch_axis=batch_axis, time_axis=time_axis)
+    return dinput
+
+
+@vjp
+def space_to_depth_vjp(doutput, blocksize: int):
+    """dx = dy with each pixel's channels laid out as a block."""
+    dinput = op.DepthToSpace(doutput, blocksize=blocksize)
+    return dinput
+
+
+@traced("dinput")
+def space_to_depth_vjp__modes(doutput, *, blocksize, mode):
+    """dx = dy with each pixel's channels laid out as a block, in the order of the mode."""
+    return op.DepthToSpace(doutput, blocksize=blocksize, mode=mode)
+
+
+@traced("dinput")
+def depth_to_space_vjp(doutput, input, *, blocksize, mode):
+    """dx = dy with each block gathered into the channels of one pixel, in the order of the mode."""
+    if mode != "CRD":
+        return op.SpaceToDepth(doutput, blocksize=blocksize)
+    # [b, c, h·s, w·s] → [b, c, h, s, w, s] → [b, c, s, s, h, w]
+    batch, height, width = op.Shape(input, end=1), op.Shape(input, start=2, end=3), op.Shape(input, start=3)
+    channels = op.Shape(doutput, start=1, end=2)
+    blocks = op.Reshape(doutput, op.Concat(batch, channels, height, [blocksize], width, [blocksize], axis=0), allowzero=1)
+    return reshape_like(op.Transpose(blocks, perm=[0, 1, 3, 5, 2, 4]), input)
+
+
+@vjp
+def range_vjp(doutput, start, limit, delta, output):
+    """dstart = Σ dy, ddelta = Σ i·dy; the limit only counts."""
+    steps = op.Range(op.Constant(value_int=0), op.Size(output), op.Constant(value_int=1))
+    dstart = op.ReduceSum(doutput, keepdims=0)
+    ddelta = op.ReduceSum(doutput * op.CastLike(steps, doutput), keepdims=0)
+    return dstart, ddelta

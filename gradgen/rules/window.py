@@ -1,4 +1,4 @@
-"""Rules of operators that join, cut, pad and repeat tensors along their axes."""
+"""Rules of operators that join, cut and repeat tensors along their axes."""
 
 from __future__ import annotations
 
