@@ -31,9 +31,8 @@ def positions(like):
 
 def distinct(indices, axis, shape):
     """Whether the indices are known to name every element at most once."""
-    if shape is not None and -len(shape) <= axis < len(shape) and indices.shape is not None:
-        if indices.shape[axis] in (0, 1):
-            return True
+    if shape is not None and indices.shape is not None and indices.shape[axis] in (0, 1):
+        return True
     if indices.const is None or shape is None or not isinstance(shape[axis], int):
         return False
     ordered = np.sort(indices.const % max(shape[axis], 1), axis=axis)
@@ -149,7 +148,7 @@ def _scattered_product(doutput, data, indices, updates, axis):
 
 
 def product_of_zeros(count, total):
-    """The product of `count` factors that are zero and add up to `total`: 1, the factor, or 0; exact to second order."""
+    """The product of `count` zero factors that add up to `total`: 1, the factor, or 0; exact to second order."""
     none, one = (op.CastLike(op.Equal(count, n), count) for n in (0.0, 1.0))
     return none + one * total
 
@@ -185,8 +184,10 @@ def scatter_nd_vjp(doutput, data, indices, updates, output, *, reduction: str = 
     row, table, spread = flattened(data, indices)
     if reduction != "none":
         index = op.Expand(op.Unsqueeze(row, [1]), spread)
-        flat = [op.Reshape(x, shape, allowzero=1) for x, shape in
-                ((doutput, table), (data, table), (updates, spread), (output, table))]
+        flat = [
+            op.Reshape(x, shape, allowzero=1)
+            for x, shape in ((doutput, table), (data, table), (updates, spread), (output, table))
+        ]
         results = scattered(flat[0], flat[1], index, flat[2], flat[3], 0, reduction)
         return tuple(reshape_like(x, like) for x, like in zip(results, (data, updates), strict=True))
     read = op.GatherND(doutput, indices)

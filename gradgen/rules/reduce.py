@@ -35,14 +35,17 @@ def reduced_dims(data, axes, noop_with_empty_axes):
     return [data.shape[a] for a in chosen] if data.shape else ()
 
 
-def share(data, axes, reduced, noop_with_empty_axes):
-    """1/n for n elements that are reduced into one; in the type of the data."""
+def averaged(dreduced, data, axes, reduced, noop_with_empty_axes):
+    """dy / n for n elements that are reduced into one."""
     dims = reduced_dims(data, axes, noop_with_empty_axes)
     if dims is not None and all(isinstance(d, int) for d in dims) and data.dtype is not None:
         count = int(np.prod(dims, dtype=np.int64))
-        return np.asarray(1.0 / count if count else 0.0).astype(data.dtype.numpy())
+        return dreduced * np.asarray(1.0 / count if count else 0.0).astype(data.dtype.numpy())
+    if axes is None and not noop_with_empty_axes and data.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
+        return dreduced / op.CastLike(op.Size(data), data)
+    # Through double: float16 cannot hold n beyond 65504, but it can hold 1/n.
     wide = [op.Cast(op.Size(x), to=int(ir.DataType.DOUBLE)) for x in (reduced, data)]
-    return op.CastLike(op.Div(*wide), data)
+    return dreduced * op.CastLike(op.Div(*wide), data)
 
 
 @traced("ddata")
@@ -54,7 +57,7 @@ def reduce_sum_vjp(dreduced, data, axes, *, keepdims: int = 1):
 @traced("ddata")
 def reduce_mean_vjp(dreduced, data, axes, reduced, *, keepdims: int = 1, noop_with_empty_axes: int = 0):
     """dx = dy / n, spread over the n reduced elements."""
-    part = dreduced * share(data, axes, reduced, noop_with_empty_axes)
+    part = averaged(dreduced, data, axes, reduced, noop_with_empty_axes)
     return expand_like(unreduced(part, data, axes, keepdims), data)
 
 
@@ -68,7 +71,7 @@ def reduce_extremum_vjp(dreduced, data, axes, reduced, *, keepdims: int = 1, noo
 
 @traced("ddata")
 def reduce_prod_vjp(dreduced, data, axes, *, keepdims: int = 1, noop_with_empty_axes: int = 0):
-    """dx = dy · the other factors: P / x with P the product of the factors that are not zero, see `product_of_zeros`."""
+    """dx = dy · the other factors: P / x, P of those that are not zero, times the product of the zeros."""
     zero = op.Equal(data, 0.0)
     blank = mask(zero, data)
     safe = op.Where(zero, 1.0, data)
