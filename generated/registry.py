@@ -2,9 +2,270 @@
 
 from gradgen.engine.rows import Form, Row
 
-LIBRARIES = ["arithmetic.onnxtxt", "library.onnxtxt", "shape.onnxtxt"]
+LIBRARIES = [
+    "activation.onnxtxt",
+    "arithmetic.onnxtxt",
+    "dropout.onnxtxt",
+    "library.onnxtxt",
+    "linalg.onnxtxt",
+    "pool.onnxtxt",
+    "shape.onnxtxt",
+    "trig.onnxtxt",
+]
 
 ROWS = (
+    # activation.toml, [Relu]
+    Row(
+        "",
+        "Relu",
+        1,
+        inputs=("X",),
+        outputs=("Y",),
+        forms=(Form("relu_vjp", "compiled", "gradgen.rules.activation", ("dY", "Y"), ("dX",)),),
+        module="gradgen.rules.activation",
+    ),
+    # activation.toml, [LeakyRelu]
+    Row(
+        "",
+        "LeakyRelu",
+        1,
+        inputs=("X",),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "leakyrelu_vjp__max",
+                "compiled",
+                "gradgen.rules.activation",
+                ("dY", "Y"),
+                ("dX",),
+                attributes=("alpha",),
+                when="alpha >= 0 and alpha <= 1",
+            ),
+            Form("leakyrelu_vjp", "compiled", "gradgen.rules.activation", ("dY", "X"), ("dX",), attributes=("alpha",)),
+        ),
+        module="gradgen.rules.activation",
+    ),
+    # activation.toml, [PRelu]
+    Row(
+        "",
+        "PRelu",
+        1,
+        inputs=("X", "slope"),
+        outputs=("Y",),
+        forms=(Form("prelu_vjp", "compiled", "gradgen.rules.activation", ("dY", "X", "slope"), ("dX", "dslope")),),
+        module="gradgen.rules.activation",
+    ),
+    # activation.toml, [Elu]
+    Row(
+        "",
+        "Elu",
+        1,
+        inputs=("X",),
+        outputs=("Y",),
+        forms=(
+            Form("elu_vjp__unit", "compiled", "gradgen.rules.activation", ("dY", "X"), ("dX",), when="alpha == 1"),
+            Form("elu_vjp", "compiled", "gradgen.rules.activation", ("dY", "X"), ("dX",), attributes=("alpha",)),
+        ),
+        module="gradgen.rules.activation",
+    ),
+    # activation.toml, [Selu]
+    Row(
+        "",
+        "Selu",
+        1,
+        inputs=("X",),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "selu_vjp", "compiled", "gradgen.rules.activation", ("dY", "X"), ("dX",), attributes=("alpha", "gamma")
+            ),
+        ),
+        module="gradgen.rules.activation",
+    ),
+    # activation.toml, [Softplus]
+    Row(
+        "",
+        "Softplus",
+        1,
+        inputs=("X",),
+        outputs=("Y",),
+        forms=(Form("softplus_vjp", "compiled", "gradgen.rules.activation", ("dY", "X"), ("dX",)),),
+        module="gradgen.rules.activation",
+    ),
+    # activation.toml, [Softsign]
+    Row(
+        "",
+        "Softsign",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(Form("softsign_vjp", "compiled", "gradgen.rules.activation", ("doutput", "input"), ("dinput",)),),
+        module="gradgen.rules.activation",
+    ),
+    # activation.toml, [HardSigmoid]
+    Row(
+        "",
+        "HardSigmoid",
+        1,
+        inputs=("X",),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "hardsigmoid_vjp", "compiled", "gradgen.rules.activation", ("dY", "Y"), ("dX",), attributes=("alpha",)
+            ),
+        ),
+        ignores=("beta",),
+        module="gradgen.rules.activation",
+    ),
+    # activation.toml, [HardSwish]
+    Row(
+        "",
+        "HardSwish",
+        1,
+        inputs=("X",),
+        outputs=("Y",),
+        forms=(Form("hardswish_vjp", "compiled", "gradgen.rules.activation", ("dY", "X"), ("dX",)),),
+        module="gradgen.rules.activation",
+    ),
+    # activation.toml, [Mish]
+    Row(
+        "",
+        "Mish",
+        1,
+        inputs=("X",),
+        outputs=("Y",),
+        forms=(Form("mish_vjp", "compiled", "gradgen.rules.activation", ("dY", "X"), ("dX",)),),
+        module="gradgen.rules.activation",
+    ),
+    # activation.toml, [Gelu]
+    Row(
+        "",
+        "Gelu",
+        1,
+        inputs=("X",),
+        outputs=("Y",),
+        forms=(
+            Form("gelu_vjp", "traced", "gradgen.rules.activation", ("dY", "X"), ("dX",), attributes=("approximate",)),
+        ),
+        module="gradgen.rules.activation",
+    ),
+    # activation.toml, [Sigmoid]
+    Row(
+        "",
+        "Sigmoid",
+        1,
+        inputs=("X",),
+        outputs=("Y",),
+        forms=(Form("sigmoid_vjp", "compiled", "gradgen.rules.activation", ("dY", "Y"), ("dX",)),),
+        module="gradgen.rules.activation",
+    ),
+    # activation.toml, [Swish]
+    Row(
+        "",
+        "Swish",
+        1,
+        inputs=("X",),
+        outputs=("Y",),
+        forms=(
+            Form("swish_vjp", "compiled", "gradgen.rules.activation", ("dY", "X", "Y"), ("dX",), attributes=("alpha",)),
+        ),
+        module="gradgen.rules.activation",
+    ),
+    # activation.toml, [ThresholdedRelu]
+    Row(
+        "",
+        "ThresholdedRelu",
+        1,
+        inputs=("X",),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "thresholdedrelu_vjp",
+                "compiled",
+                "gradgen.rules.activation",
+                ("dY", "X"),
+                ("dX",),
+                attributes=("alpha",),
+            ),
+        ),
+        module="gradgen.rules.activation",
+    ),
+    # activation.toml, [Shrink]
+    Row(
+        "",
+        "Shrink",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(
+            Form(
+                "shrink_vjp",
+                "compiled",
+                "gradgen.rules.activation",
+                ("doutput", "input"),
+                ("dinput",),
+                attributes=("lambd",),
+            ),
+        ),
+        ignores=("bias",),
+        module="gradgen.rules.activation",
+    ),
+    # activation.toml, [Clip]
+    Row(
+        "",
+        "Clip",
+        1,
+        inputs=("input", "min", "max"),
+        outputs=("output",),
+        forms=(
+            Form(
+                "clip_vjp",
+                "traced",
+                "gradgen.rules.activation",
+                ("doutput", "input", "min", "max", "output"),
+                ("dinput", "dmin", "dmax"),
+            ),
+        ),
+        module="gradgen.rules.activation",
+    ),
+    # activation.toml, [Softmax]
+    Row(
+        "",
+        "Softmax",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(
+            Form(
+                "softmax_vjp",
+                "compiled",
+                "gradgen.rules.activation",
+                ("doutput", "output"),
+                ("dinput",),
+                attributes=("axis",),
+            ),
+        ),
+        module="gradgen.rules.activation",
+    ),
+    # activation.toml, [LogSoftmax]
+    Row(
+        "",
+        "LogSoftmax",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(
+            Form(
+                "logsoftmax_vjp",
+                "compiled",
+                "gradgen.rules.activation",
+                ("doutput", "output"),
+                ("dinput",),
+                attributes=("axis",),
+            ),
+        ),
+        module="gradgen.rules.activation",
+    ),
     # arithmetic.toml, [Add]
     Row(
         "",
@@ -42,17 +303,7 @@ ROWS = (
         1,
         inputs=("A", "B"),
         outputs=("C",),
-        forms=(
-            Form(
-                "div_vjp__constant",
-                "compiled",
-                "gradgen.rules.arithmetic",
-                ("dC", "A", "B"),
-                ("dA",),
-                when="size(B) == 1 and const(B) != 0",
-            ),
-            Form("div_vjp", "compiled", "gradgen.rules.arithmetic", ("dC", "A", "B"), ("dA", "dB")),
-        ),
+        forms=(Form("div_vjp", "compiled", "gradgen.rules.arithmetic", ("dC", "A", "B"), ("dA", "dB")),),
         module="gradgen.rules.arithmetic",
     ),
     # arithmetic.toml, [Neg]
@@ -237,6 +488,210 @@ ROWS = (
         outputs=("min",),
         forms=(Form("min_vjp", "traced", "gradgen.rules.arithmetic", ("dmin", "data_0", "min"), ("ddata_0",)),),
         module="gradgen.rules.arithmetic",
+    ),
+    # control.toml, [If]
+    Row(
+        "",
+        "If",
+        1,
+        inputs=("cond",),
+        outputs=("outputs*",),
+        forms=(Form("if_vjp", "structural", "gradgen.rules.control", (), ()),),
+        module="gradgen.rules.control",
+    ),
+    # dropout.toml, [Dropout]
+    Row(
+        "",
+        "Dropout",
+        1,
+        inputs=("data", "ratio", "training_mode"),
+        outputs=("output", "mask"),
+        forms=(
+            Form(
+                "dropout_vjp__inference",
+                "compiled",
+                "gradgen.rules.dropout",
+                ("doutput",),
+                ("ddata",),
+                when="not given(training_mode) or const(training_mode) == False",
+            ),
+            Form(
+                "dropout_vjp",
+                "traced",
+                "gradgen.rules.dropout",
+                ("doutput", "ratio", "training_mode", "mask"),
+                ("ddata",),
+            ),
+        ),
+        zero=("ratio",),
+        ignores=("seed",),
+        module="gradgen.rules.dropout",
+        random=True,
+    ),
+    # index.toml, [Gather]
+    Row(
+        "",
+        "Gather",
+        1,
+        inputs=("data", "indices"),
+        outputs=("output",),
+        forms=(
+            Form(
+                "gather_vjp",
+                "traced",
+                "gradgen.rules.index",
+                ("doutput", "data", "indices"),
+                ("ddata",),
+                attributes=("axis",),
+            ),
+        ),
+        module="gradgen.rules.index",
+    ),
+    # index.toml, [GatherElements]
+    Row(
+        "",
+        "GatherElements",
+        1,
+        inputs=("data", "indices"),
+        outputs=("output",),
+        forms=(
+            Form(
+                "gather_elements_vjp",
+                "traced",
+                "gradgen.rules.index",
+                ("doutput", "data", "indices"),
+                ("ddata",),
+                attributes=("axis",),
+            ),
+        ),
+        module="gradgen.rules.index",
+    ),
+    # index.toml, [ScatterElements]
+    Row(
+        "",
+        "ScatterElements",
+        1,
+        inputs=("data", "indices", "updates"),
+        outputs=("output",),
+        forms=(
+            Form(
+                "scatter_elements_vjp",
+                "traced",
+                "gradgen.rules.index",
+                ("doutput", "data", "indices", "updates", "output"),
+                ("ddata", "dupdates"),
+                attributes=("axis", "reduction"),
+            ),
+        ),
+        module="gradgen.rules.index",
+    ),
+    # linalg.toml, [MatMul]
+    Row(
+        "",
+        "MatMul",
+        1,
+        inputs=("A", "B"),
+        outputs=("Y",),
+        forms=(Form("matmul_vjp", "traced", "gradgen.rules.linalg", ("dY", "A", "B"), ("dA", "dB")),),
+        module="gradgen.rules.linalg",
+    ),
+    # linalg.toml, [Gemm]
+    Row(
+        "",
+        "Gemm",
+        1,
+        inputs=("A", "B", "C"),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "gemm_vjp",
+                "traced",
+                "gradgen.rules.linalg",
+                ("dY", "A", "B", "C"),
+                ("dA", "dB", "dC"),
+                attributes=("alpha", "beta", "transA", "transB"),
+            ),
+        ),
+        module="gradgen.rules.linalg",
+    ),
+    # linalg.toml, [Einsum]
+    Row(
+        "",
+        "Einsum",
+        1,
+        inputs=("Inputs*",),
+        outputs=("Output",),
+        forms=(
+            Form(
+                "einsum_vjp",
+                "traced",
+                "gradgen.rules.linalg",
+                ("dOutput", "Inputs"),
+                ("dInputs",),
+                attributes=("equation",),
+            ),
+        ),
+        module="gradgen.rules.linalg",
+    ),
+    # linalg.toml, [Det]
+    Row(
+        "",
+        "Det",
+        1,
+        inputs=("X",),
+        outputs=("Y",),
+        forms=(Form("det_vjp", "traced", "gradgen.rules.linalg", ("dY", "X"), ("dX",)),),
+        module="gradgen.rules.linalg",
+    ),
+    # linalg.toml, [Trilu]
+    Row(
+        "",
+        "Trilu",
+        1,
+        inputs=("input", "k"),
+        outputs=("output",),
+        forms=(
+            Form("trilu_vjp", "compiled", "gradgen.rules.linalg", ("doutput", "k"), ("dinput",), attributes=("upper",)),
+        ),
+        module="gradgen.rules.linalg",
+    ),
+    # loss.toml, [SoftmaxCrossEntropyLoss]
+    Row(
+        "",
+        "SoftmaxCrossEntropyLoss",
+        1,
+        inputs=("scores", "labels", "weights"),
+        outputs=("output", "log_prob"),
+        forms=(
+            Form(
+                "softmaxcrossentropyloss_vjp",
+                "traced",
+                "gradgen.rules.loss",
+                ("doutput", "dlog_prob", "labels", "weights", "output", "log_prob"),
+                ("dscores", "dweights"),
+                attributes=("reduction", "ignore_index"),
+            ),
+        ),
+        module="gradgen.rules.loss",
+    ),
+    # loss.toml, [NegativeLogLikelihoodLoss]
+    Row(
+        "",
+        "NegativeLogLikelihoodLoss",
+        1,
+        inputs=("input", "target", "weight"),
+        outputs=("loss",),
+        forms=(
+            Form(
+                "negativeloglikelihoodloss_vjp",
+                "traced",
+                "gradgen.rules.loss",
+                ("dloss", "input", "target", "weight", "loss"),
+                ("dinput", "dweight"),
+                attributes=("reduction", "ignore_index"),
+            ),
+        ),
+        module="gradgen.rules.loss",
     ),
     # nondiff.toml, [Floor]
     Row(
@@ -702,6 +1157,221 @@ ROWS = (
         outputs=("image",),
         module="gradgen.rules.nondiff",
     ),
+    # pad.toml, [Pad]
+    Row(
+        "",
+        "Pad",
+        1,
+        inputs=("data", "pads", "constant_value", "axes"),
+        outputs=("output",),
+        forms=(
+            Form(
+                "pad_vjp",
+                "traced",
+                "gradgen.rules.pad",
+                ("doutput", "data", "pads", "constant_value", "axes"),
+                ("ddata", "dconstant_value"),
+                attributes=("mode",),
+            ),
+        ),
+        module="gradgen.rules.pad",
+    ),
+    # pool.toml, [MaxPool]
+    Row(
+        "",
+        "MaxPool",
+        1,
+        inputs=("X",),
+        outputs=("Y", "Indices"),
+        forms=(
+            Form(
+                "max_pool_vjp__unpool",
+                "compiled",
+                "gradgen.rules.pool",
+                ("dY", "X", "Indices"),
+                ("dX",),
+                attributes=("kernel_shape", "strides"),
+                when="strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 3 and dim(X, 2) % kernel_shape[0] == 0",
+            ),
+            Form(
+                "max_pool_vjp__unpool",
+                "compiled",
+                "gradgen.rules.pool",
+                ("dY", "X", "Indices"),
+                ("dX",),
+                attributes=("kernel_shape", "strides"),
+                when="strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 4 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 3) % kernel_shape[1] == 0",
+            ),
+            Form(
+                "max_pool_vjp__unpool",
+                "compiled",
+                "gradgen.rules.pool",
+                ("dY", "X", "Indices"),
+                ("dX",),
+                attributes=("kernel_shape", "strides"),
+                when="strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 5 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 3) % kernel_shape[1] == 0 and dim(X, 4) % kernel_shape[2] == 0",
+            ),
+            Form(
+                "max_pool_vjp",
+                "traced",
+                "gradgen.rules.pool",
+                ("dY", "X", "Indices"),
+                ("dX",),
+                attributes=("storage_order",),
+            ),
+        ),
+        defaults="pool_defaults",
+        module="gradgen.rules.pool",
+    ),
+    # pool.toml, [MaxUnpool]
+    Row(
+        "",
+        "MaxUnpool",
+        1,
+        inputs=("X", "I", "output_shape"),
+        outputs=("output",),
+        forms=(Form("max_unpool_vjp", "traced", "gradgen.rules.pool", ("doutput", "X", "I", "output"), ("dX",)),),
+        ignores=("kernel_shape", "strides", "pads"),
+        module="gradgen.rules.pool",
+    ),
+    # pool.toml, [AveragePool]
+    Row(
+        "",
+        "AveragePool",
+        1,
+        inputs=("X",),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "average_pool_vjp__tiles",
+                "traced",
+                "gradgen.rules.pool",
+                ("dY", "X"),
+                ("dX",),
+                attributes=("kernel_shape",),
+                when="strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and rank(X) <= 5",
+            ),
+            Form(
+                "average_pool_vjp__dense",
+                "traced",
+                "gradgen.rules.pool",
+                ("dY", "X"),
+                ("dX",),
+                attributes=("kernel_shape", "pads", "count_include_pad"),
+                when="all_eq(strides, 1) and all_eq(dilations, 1) and auto_pad == 'NOTSET' and rank(X) <= 5",
+            ),
+            Form(
+                "average_pool_vjp",
+                "traced",
+                "gradgen.rules.pool",
+                ("dY", "X"),
+                ("dX",),
+                attributes=(
+                    "kernel_shape",
+                    "strides",
+                    "dilations",
+                    "pads",
+                    "auto_pad",
+                    "ceil_mode",
+                    "count_include_pad",
+                ),
+            ),
+        ),
+        defaults="pool_defaults",
+        module="gradgen.rules.pool",
+    ),
+    # pool.toml, [GlobalAveragePool]
+    Row(
+        "",
+        "GlobalAveragePool",
+        1,
+        inputs=("X",),
+        outputs=("Y",),
+        forms=(Form("global_average_pool_vjp", "compiled", "gradgen.rules.pool", ("dY", "X", "Y"), ("dX",)),),
+        module="gradgen.rules.pool",
+    ),
+    # pool.toml, [GlobalMaxPool]
+    Row(
+        "",
+        "GlobalMaxPool",
+        1,
+        inputs=("X",),
+        outputs=("Y",),
+        forms=(Form("global_max_pool_vjp", "compiled", "gradgen.rules.pool", ("dY", "X"), ("dX",)),),
+        module="gradgen.rules.pool",
+    ),
+    # pool.toml, [LpPool]
+    Row(
+        "",
+        "LpPool",
+        1,
+        inputs=("X",),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "lp_pool_vjp",
+                "traced",
+                "gradgen.rules.pool",
+                ("dY", "X", "Y"),
+                ("dX",),
+                attributes=("kernel_shape", "strides", "dilations", "pads", "auto_pad", "ceil_mode", "p"),
+            ),
+        ),
+        defaults="pool_defaults",
+        module="gradgen.rules.pool",
+    ),
+    # pool.toml, [GlobalLpPool]
+    Row(
+        "",
+        "GlobalLpPool",
+        1,
+        inputs=("X",),
+        outputs=("Y",),
+        forms=(
+            Form("global_lp_pool_vjp", "traced", "gradgen.rules.pool", ("dY", "X", "Y"), ("dX",), attributes=("p",)),
+        ),
+        module="gradgen.rules.pool",
+    ),
+    # reduce.toml, [ReduceSum]
+    Row(
+        "",
+        "ReduceSum",
+        1,
+        inputs=("data", "axes"),
+        outputs=("reduced",),
+        forms=(
+            Form(
+                "reduce_sum_vjp",
+                "traced",
+                "gradgen.rules.reduce",
+                ("dreduced", "data", "axes"),
+                ("ddata",),
+                attributes=("keepdims", "noop_with_empty_axes"),
+            ),
+        ),
+        ignores=("noop_with_empty_axes",),
+        module="gradgen.rules.reduce",
+    ),
+    # reduce.toml, [ReduceMean]
+    Row(
+        "",
+        "ReduceMean",
+        1,
+        inputs=("data", "axes"),
+        outputs=("reduced",),
+        forms=(
+            Form(
+                "reduce_mean_vjp",
+                "traced",
+                "gradgen.rules.reduce",
+                ("dreduced", "data", "axes", "reduced"),
+                ("ddata",),
+                attributes=("keepdims", "noop_with_empty_axes"),
+            ),
+        ),
+        ignores=("noop_with_empty_axes",),
+        module="gradgen.rules.reduce",
+    ),
     # shape.toml, [Identity]
     Row(
         "",
@@ -798,6 +1468,232 @@ ROWS = (
         outputs=("output",),
         forms=(Form("expand_vjp", "compiled", "gradgen.rules.shape", ("doutput", "input"), ("dinput",)),),
         module="gradgen.rules.shape",
+    ),
+    # shape.toml, [ReverseSequence]
+    Row(
+        "",
+        "ReverseSequence",
+        1,
+        inputs=("input", "sequence_lens"),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "reverse_sequence_vjp",
+                "compiled",
+                "gradgen.rules.shape",
+                ("dY", "sequence_lens"),
+                ("dinput",),
+                attributes=("batch_axis", "time_axis"),
+            ),
+        ),
+        module="gradgen.rules.shape",
+    ),
+    # shape.toml, [SpaceToDepth]
+    Row(
+        "",
+        "SpaceToDepth",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(
+            Form(
+                "space_to_depth_vjp",
+                "compiled",
+                "gradgen.rules.shape",
+                ("doutput",),
+                ("dinput",),
+                attributes=("blocksize",),
+            ),
+        ),
+        module="gradgen.rules.shape",
+    ),
+    # shape.toml, [SpaceToDepth@28]
+    Row(
+        "",
+        "SpaceToDepth",
+        28,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(
+            Form(
+                "space_to_depth_vjp__modes",
+                "traced",
+                "gradgen.rules.shape",
+                ("doutput",),
+                ("dinput",),
+                attributes=("blocksize", "mode"),
+            ),
+        ),
+        module="gradgen.rules.shape",
+    ),
+    # shape.toml, [DepthToSpace]
+    Row(
+        "",
+        "DepthToSpace",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(
+            Form(
+                "depth_to_space_vjp",
+                "traced",
+                "gradgen.rules.shape",
+                ("doutput", "input"),
+                ("dinput",),
+                attributes=("blocksize", "mode"),
+            ),
+        ),
+        module="gradgen.rules.shape",
+    ),
+    # shape.toml, [Range]
+    Row(
+        "",
+        "Range",
+        1,
+        inputs=("start", "limit", "delta"),
+        outputs=("output",),
+        forms=(
+            Form(
+                "range_vjp",
+                "compiled",
+                "gradgen.rules.shape",
+                ("doutput", "start", "limit", "delta", "output"),
+                ("dstart", "ddelta"),
+            ),
+        ),
+        zero=("limit",),
+        ignores=("stash_type",),
+        module="gradgen.rules.shape",
+    ),
+    # trig.toml, [Sin]
+    Row(
+        "",
+        "Sin",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(Form("sin_vjp", "compiled", "gradgen.rules.trig", ("doutput", "input"), ("dinput",)),),
+        module="gradgen.rules.trig",
+    ),
+    # trig.toml, [Cos]
+    Row(
+        "",
+        "Cos",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(Form("cos_vjp", "compiled", "gradgen.rules.trig", ("doutput", "input"), ("dinput",)),),
+        module="gradgen.rules.trig",
+    ),
+    # trig.toml, [Tan]
+    Row(
+        "",
+        "Tan",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(Form("tan_vjp", "compiled", "gradgen.rules.trig", ("doutput", "output"), ("dinput",)),),
+        module="gradgen.rules.trig",
+    ),
+    # trig.toml, [Asin]
+    Row(
+        "",
+        "Asin",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(Form("asin_vjp", "compiled", "gradgen.rules.trig", ("doutput", "input"), ("dinput",)),),
+        module="gradgen.rules.trig",
+    ),
+    # trig.toml, [Acos]
+    Row(
+        "",
+        "Acos",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(Form("acos_vjp", "compiled", "gradgen.rules.trig", ("doutput", "input"), ("dinput",)),),
+        module="gradgen.rules.trig",
+    ),
+    # trig.toml, [Atan]
+    Row(
+        "",
+        "Atan",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(Form("atan_vjp", "compiled", "gradgen.rules.trig", ("doutput", "input"), ("dinput",)),),
+        module="gradgen.rules.trig",
+    ),
+    # trig.toml, [Sinh]
+    Row(
+        "",
+        "Sinh",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(Form("sinh_vjp", "compiled", "gradgen.rules.trig", ("doutput", "input"), ("dinput",)),),
+        module="gradgen.rules.trig",
+    ),
+    # trig.toml, [Cosh]
+    Row(
+        "",
+        "Cosh",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(Form("cosh_vjp", "compiled", "gradgen.rules.trig", ("doutput", "input"), ("dinput",)),),
+        module="gradgen.rules.trig",
+    ),
+    # trig.toml, [Tanh]
+    Row(
+        "",
+        "Tanh",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(Form("tanh_vjp", "compiled", "gradgen.rules.trig", ("doutput", "output"), ("dinput",)),),
+        module="gradgen.rules.trig",
+    ),
+    # trig.toml, [Asinh]
+    Row(
+        "",
+        "Asinh",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(Form("asinh_vjp", "compiled", "gradgen.rules.trig", ("doutput", "output"), ("dinput",)),),
+        module="gradgen.rules.trig",
+    ),
+    # trig.toml, [Acosh]
+    Row(
+        "",
+        "Acosh",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(Form("acosh_vjp", "compiled", "gradgen.rules.trig", ("doutput", "input"), ("dinput",)),),
+        module="gradgen.rules.trig",
+    ),
+    # trig.toml, [Atanh]
+    Row(
+        "",
+        "Atanh",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(Form("atanh_vjp", "compiled", "gradgen.rules.trig", ("doutput", "input"), ("dinput",)),),
+        module="gradgen.rules.trig",
+    ),
+    # trig.toml, [Erf]
+    Row(
+        "",
+        "Erf",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(Form("erf_vjp", "compiled", "gradgen.rules.trig", ("doutput", "input"), ("dinput",)),),
+        module="gradgen.rules.trig",
     ),
     # window.toml, [Concat]
     Row(

@@ -259,3 +259,146 @@ def test_expand_dynamic(sample):
 @pytest.mark.parametrize("sample", EXPAND, ids=str)
 def test_expand_second_order(sample):
     check_second_order(sample)
+
+
+REVERSESEQUENCE = [
+    Sample("", "ReverseSequence", 1, 0, {"input": [4, 3], "sequence_lens": [4, 1, 2]}, {}),
+    Sample(
+        "", "ReverseSequence", 1, 1, {"input": [2, 4, 3], "sequence_lens": [3, 2], "batch_axis": 0, "time_axis": 1}, {}
+    ),
+    Sample("", "ReverseSequence", 1, 2, {"input": [0, 2], "sequence_lens": [0, 0]}, {}),
+]
+
+
+@pytest.mark.parametrize("sample", REVERSESEQUENCE, ids=str)
+def test_reversesequence_first_order(sample):
+    check_first_order(sample)
+
+
+@pytest.mark.parametrize("sample", REVERSESEQUENCE, ids=str)
+def test_reversesequence_float32(sample):
+    check_float32(sample)
+
+
+@pytest.mark.parametrize("sample", REVERSESEQUENCE, ids=str)
+def test_reversesequence_dynamic(sample):
+    check_dynamic(sample)
+
+
+@pytest.mark.parametrize("sample", REVERSESEQUENCE, ids=str)
+def test_reversesequence_second_order(sample):
+    check_second_order(sample)
+
+
+SPACETODEPTH = [
+    Sample("", "SpaceToDepth", 1, 0, {"input": [2, 3, 4, 6], "blocksize": 2}, {}),
+    Sample("", "SpaceToDepth", 1, 1, {"input": [1, 2, 3, 3], "blocksize": 3}, {}),
+]
+
+
+@pytest.mark.parametrize("sample", SPACETODEPTH, ids=str)
+def test_spacetodepth_first_order(sample):
+    check_first_order(sample)
+
+
+@pytest.mark.parametrize("sample", SPACETODEPTH, ids=str)
+def test_spacetodepth_float32(sample):
+    check_float32(sample)
+
+
+@pytest.mark.parametrize("sample", SPACETODEPTH, ids=str)
+def test_spacetodepth_dynamic(sample):
+    check_dynamic(sample)
+
+
+@pytest.mark.parametrize("sample", SPACETODEPTH, ids=str)
+def test_spacetodepth_second_order(sample):
+    check_second_order(sample)
+
+
+SPACETODEPTH_28 = [
+    Sample("", "SpaceToDepth", 28, 0, {"input": [1, 2, 2, 4], "blocksize": 2}, {}),
+    Sample("", "SpaceToDepth", 28, 1, {"input": [1, 2, 2, 4], "blocksize": 2, "mode": "CRD"}, {}),
+]
+
+
+@pytest.mark.parametrize("sample", SPACETODEPTH_28, ids=str)
+def test_spacetodepth_28_first_order(sample):
+    check_first_order(sample)
+
+
+@pytest.mark.parametrize("sample", SPACETODEPTH_28, ids=str)
+def test_spacetodepth_28_float32(sample):
+    check_float32(sample)
+
+
+@pytest.mark.parametrize("sample", SPACETODEPTH_28, ids=str)
+def test_spacetodepth_28_dynamic(sample):
+    check_dynamic(sample)
+
+
+@pytest.mark.parametrize("sample", SPACETODEPTH_28, ids=str)
+def test_spacetodepth_28_second_order(sample):
+    check_second_order(sample)
+
+
+DEPTHTOSPACE = [
+    Sample("", "DepthToSpace", 1, 0, {"input": [2, 8, 2, 3], "blocksize": 2}, {}),
+    Sample("", "DepthToSpace", 1, 1, {"input": [2, 8, 2, 3], "blocksize": 2, "mode": "DCR"}, {}),
+    Sample("", "DepthToSpace", 1, 2, {"input": [2, 8, 2, 3], "blocksize": 2, "mode": "CRD"}, {}),
+    Sample("", "DepthToSpace", 1, 3, {"input": [0, 4, 1, 2], "blocksize": 2, "mode": "CRD"}, {}),
+]
+
+
+@pytest.mark.parametrize("sample", DEPTHTOSPACE, ids=str)
+def test_depthtospace_first_order(sample):
+    check_first_order(sample)
+
+
+@pytest.mark.parametrize("sample", DEPTHTOSPACE, ids=str)
+def test_depthtospace_float32(sample):
+    check_float32(sample)
+
+
+@pytest.mark.parametrize("sample", DEPTHTOSPACE, ids=str)
+def test_depthtospace_dynamic(sample):
+    check_dynamic(sample)
+
+
+@pytest.mark.parametrize("sample", DEPTHTOSPACE, ids=str)
+def test_depthtospace_second_order(sample):
+    check_second_order(sample)
+
+
+RANGE = [
+    Sample("", "Range", 1, 0, {"start": {"values": 0.3}, "limit": {"values": 3.05}, "delta": {"values": 0.5}}, {}),
+    Sample(
+        "",
+        "Range",
+        1,
+        1,
+        {"start": {"values": 2.0}, "limit": {"values": -1.2, "constant": True}, "delta": {"values": -0.9}},
+        {},
+    ),
+    Sample("", "Range", 1, 2, {"start": {"values": 2.0}, "limit": {"values": 1.2}, "delta": {"values": 0.5}}, {}),
+]
+
+
+@pytest.mark.parametrize("sample", RANGE, ids=str)
+def test_range_first_order(sample):
+    check_first_order(sample)
+
+
+@pytest.mark.parametrize("sample", RANGE, ids=str)
+def test_range_float32(sample):
+    check_float32(sample)
+
+
+@pytest.mark.parametrize("sample", RANGE, ids=str)
+def test_range_dynamic(sample):
+    check_dynamic(sample)
+
+
+@pytest.mark.parametrize("sample", RANGE, ids=str)
+def test_range_second_order(sample):
+    check_second_order(sample)

@@ -46,13 +46,6 @@ def div_vjp(dC, A, B):
 
 
 @vjp
-def div_vjp__constant(dC, A, B):
-    """dA = dC/B for a known divisor that is not 0."""
-    dA = sum_to(dC / B, A)
-    return dA
-
-
-@vjp
 def neg_vjp(dY):
     """dX = −dY."""
     dX = op.Neg(dY)
@@ -191,13 +184,13 @@ def mean_vjp(dmean, data_0):
 
 
 @traced("ddata_0")
-def max_vjp(dmax, data_0, max):  # noqa: A002
+def max_vjp(dmax, data_0, max):
     """The inputs that equal the result share the cotangent evenly."""
     return _extremum(dmax, data_0, max)
 
 
 @traced("ddata_0")
-def min_vjp(dmin, data_0, min):  # noqa: A002
+def min_vjp(dmin, data_0, min):
     """The inputs that equal the result share the cotangent evenly."""
     return _extremum(dmin, data_0, min)
 

@@ -101,6 +101,11 @@ def nudge(x, ct):
     return result
 
 
+@nudge.lower
+def _nudge(x, ct):
+    return x if x.const is not None and np.all(x.const) else None
+
+
 @library
 def divide_inside(ct, root):
     """ct / root; where the root is not positive (an edge of the domain, NaN beyond it), 0 for a zero ct."""
