@@ -163,7 +163,7 @@ def swish_vjp(dY, X, Y, alpha: float = 1.0):
 def thresholdedrelu_vjp(dY, X, alpha: float = 1.0):
     """dX = dY where X > α, else 0."""
     threshold = op.CastLike(op.Constant(value_float=alpha), X)
-    dX = dY * mask(X > threshold, X)
+    dX = dY * mask(op.Greater(X, threshold), X)
     return dX
 
 
