@@ -141,10 +141,12 @@ class Public:
         self.cotangents = {n: names.add(prefix + n) for n in seeds}
         prefix = free_prefix("grad", wrt, names)
         self.gradients = {n: names.add(prefix + n) for n in wrt}
+        self.seeded = [] if kind == "vjp" else of
 
     def roles(self) -> dict[str, dict[str, str]]:
         """Role and source by public name."""
         roles = {public: {"role": "cotangent", "source": n} for n, public in self.cotangents.items()}
+        roles.update({n: {"role": "seeded with 1", "source": n} for n in self.seeded})
         return {**roles, **{public: {"role": "gradient", "source": n} for n, public in self.gradients.items()}}
 
 
@@ -178,14 +180,7 @@ def _gradient_output(value: ir.Value, ct: ir.Value | None, name: str, linker: Li
             stacklevel=4,
         )
         ct = linker.library(zeros_like, value)
-    if ct.producer() is None or ct.is_graph_output() or ct.name in linker.public:
-        ct = linker.node("Identity", [ct], value, name + "/value")
-    ct.name = name
-    linker.public.add(name)
-    ct.type = value.type
-    if value.shape is not None:
-        ct.shape = value.shape
-    return ct
+    return linker.publish(ct, name, value)
 
 
 def _finish(prepared: Prepared, linker: Linker, public: Public) -> Any:

@@ -75,7 +75,8 @@ class Evaluator:
 
     def __call__(self, feeds: Mapping[str, np.ndarray]) -> Arrays:
         """Outputs by name for inputs by name. Raises what the engine raises."""
-        return dict(zip(self.output_names, self._call(feeds), strict=True))
+        arrays = {name: np.asarray(value) for name, value in feeds.items()}
+        return dict(zip(self.output_names, self._call(arrays), strict=True))
 
 
 def evaluator(model: onnx.ModelProto, *, prefer: Engine = "onnxruntime", strict: bool = False) -> Evaluator:
@@ -98,12 +99,13 @@ def _load_onnxruntime(model: onnx.ModelProto) -> Callable[[Mapping[str, np.ndarr
 def _load_reference(model: onnx.ModelProto) -> Callable[[Mapping[str, np.ndarray]], list]:
     from onnx.reference import ReferenceEvaluator
 
-    from gradgen import evaluate_ops, evaluate_ops_data
+    from gradgen import evaluate_ops, evaluate_ops_data, evaluate_ops_windows
 
     # Context-dependent functions of the standard need the types of their inputs.
     with contextlib.suppress(Exception):  # over 2 GB it cannot; types are then found at run time
         model = onnx.shape_inference.infer_shapes(model)
-    reference = ReferenceEvaluator(model, new_ops=[*evaluate_ops.REPLACEMENTS, *evaluate_ops_data.REPLACEMENTS])
+    modules = (evaluate_ops, evaluate_ops_data, evaluate_ops_windows)
+    reference = ReferenceEvaluator(model, new_ops=[op for module in modules for op in module.REPLACEMENTS])
 
     def call(feeds: Mapping[str, np.ndarray]) -> list:
         with np.errstate(all="ignore"):

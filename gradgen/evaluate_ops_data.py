@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -188,6 +189,72 @@ class Upsample(Op):
         return (_resized(x.astype(np.float64), range(x.ndim), wanted, factors, None, options).astype(x.dtype),)
 
 
+# Sampling at computed places
+
+
+def _taps(place: np.ndarray, mode: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The neighbours of each place along one axis, with their weights."""
+    if mode == "nearest":
+        return [(np.rint(place).astype(np.int64), np.ones_like(place))]
+    kind, reach = ("linear", (0, 1)) if mode in ("linear", "bilinear") else ("cubic", (-1, 0, 1, 2))
+    below = np.floor(place)
+    return [((below + k).astype(np.int64), _kernel(place - (below + k), kind, -0.75)) for k in reach]
+
+
+def _padded_index(index: np.ndarray, size: int, padding: str, aligned: bool) -> np.ndarray:
+    """Where an index that may lie outside is read; what zero padding replaces is clipped too."""
+    if padding != "reflection":
+        return np.clip(index, 0, size - 1)
+    period = max(2 * (size - 1), 1) if aligned else 2 * size
+    index = np.mod(index, period)
+    return np.where(index >= size, period - index - (0 if aligned else 1), index)
+
+
+class GridSample(Op):
+    def _run(
+        self, x: Any, grid: Any, mode: str = "linear", padding_mode: str = "zeros", align_corners: int = 0
+    ) -> tuple:
+        sizes, rank = x.shape[2:], x.ndim - 2
+        axes = []
+        for axis, size in enumerate(sizes):
+            place = (grid[..., rank - 1 - axis].astype(np.float64) + 1) / 2
+            place = place * (size - 1) if align_corners else place * size - 0.5
+            if padding_mode == "border" and "cubic" not in mode:
+                place = np.clip(place, 0, size - 1)
+            axes.append(_taps(place, mode))
+        batch = np.arange(x.shape[0]).reshape(-1, *(1,) * rank)
+        y = np.zeros((*grid.shape[:-1], x.shape[1]))
+        for neighbours in itertools.product(*axes):
+            weight = np.prod([w for _, w in neighbours], axis=0)
+            if padding_mode == "zeros":
+                inside = [(i >= 0) & (i < n) for (i, _), n in zip(neighbours, sizes, strict=True)]
+                weight = np.where(np.all(inside, axis=0), weight, 0)
+            read = [
+                _padded_index(i, n, padding_mode, bool(align_corners))
+                for (i, _), n in zip(neighbours, sizes, strict=True)
+            ]
+            index: tuple[Any, ...] = (batch, slice(None), *read)
+            y += weight[..., None] * x[index]
+        return (np.moveaxis(y, -1, 1).astype(x.dtype),)
+
+
+class AffineGrid(Op):
+    def _run(self, theta: Any, size: Any, align_corners: int = 0) -> tuple:
+        spatial = [int(n) for n in size[2:]]
+        lines = [np.linspace(-1, 1, n) if align_corners else (2 * np.arange(n) + 1) / n - 1 for n in spatial]
+        points = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(spatial)], axis=-1)
+        return (np.einsum("...j,nij->n...i", points, theta).astype(theta.dtype),)
+
+
+class CumSum(Op):
+    def _run(self, x: Any, axis: Any, exclusive: int = 0, reverse: int = 0) -> tuple:
+        where = int(np.asarray(axis).reshape(()))  # runtimes take an axis of shape [1] too
+        data = np.flip(x, where) if reverse else x
+        total = np.cumsum(data, axis=where, dtype=x.dtype)
+        total = total - data if exclusive else total
+        return (np.flip(total, where) if reverse else total,)
+
+
 # Random operators: the same draw in every run, and for every node of one shape and seed. A derivative is compared with
 # differences of the primal, which runs in another model, so that both must see the same draw.
 
@@ -236,9 +303,12 @@ class Bernoulli(Op):
 
 
 REPLACEMENTS: tuple[type[OpRun], ...] = (
+    AffineGrid,
     Bernoulli,
+    CumSum,
     Dropout,
     GatherElements,
+    GridSample,
     Pad,
     RandomNormal,
     RandomNormalLike,

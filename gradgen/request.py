@@ -80,12 +80,15 @@ def is_constant(value: ir.Value) -> bool:
 
 
 def parameter_values(graph: ir.Graph, registry: Registry, opset: int) -> list[ir.Value]:
-    """The float initializers that at least one rule differentiates."""
-    return [
-        v
-        for v in graph.initializers.values()
-        if v.dtype in FLOATS and not is_constant(v) and any(_differentiable(u, registry, opset) for u in v.uses())
-    ]
+    """The float initializers that at least one rule differentiates.
+
+    Where a model has none and keeps its weights in Constant nodes, the outputs of those of rank 1 and more.
+    """
+    stored = [v for v in graph.initializers.values() if v.dtype in FLOATS and not is_constant(v)]
+    if not stored:
+        constants = [n.outputs[0] for n in graph if not n.domain and n.op_type == "Constant"]
+        stored = [v for v in constants if v.dtype in FLOATS and v.shape is not None and len(v.shape) > 0]
+    return [v for v in stored if any(_differentiable(u, registry, opset) for u in v.uses())]
 
 
 def _differentiable(use: ir.Usage, registry: Registry, opset: int) -> bool:

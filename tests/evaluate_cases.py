@@ -282,6 +282,15 @@ case("Resize", [rand(1, 2, 4, 6), np.array([1, 1, 2, 1.5], np.float32)], {"mode"
 for mode in ("nearest", "linear"):
     case("Upsample", [rand(1, 2, 4, 6), np.array([1, 1, 2, 1.5], np.float32)], {"mode": mode}, opset=9, fixed=(1,))
 
+for mode in ("linear", "nearest", "cubic"):
+    for padding in ("zeros", "border", "reflection"):
+        for aligned in (0, 1):
+            attributes = {"mode": mode, "padding_mode": padding, "align_corners": aligned}
+            case("GridSample", [rand(2, 3, 4, 5), rand(2, 3, 2, 2, low=-1.3, high=1.3)], attributes)
+for aligned in (0, 1):
+    case("AffineGrid", [rand(2, 2, 3), _ints(2, 1, 3, 4)], {"align_corners": aligned}, fixed=(1,))
+    case("AffineGrid", [rand(1, 3, 4), _ints(1, 1, 2, 3, 2)], {"align_corners": aligned}, fixed=(1,))
+
 # Losses
 LABELS = np.array([[0, 2, 1, 4], [3, -1, 1, 0]])
 for reduction in ("none", "mean", "sum"):

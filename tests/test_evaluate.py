@@ -10,6 +10,7 @@ import pytest
 from evaluate_cases import CASES, rand, single
 from onnx import TensorProto
 
+from gradgen import evaluate_ops_windows
 from gradgen.differences import directional
 from gradgen.evaluate import Evaluator, evaluator, inline_functions, to_float64
 
@@ -56,6 +57,15 @@ def test_erf_and_gelu_are_exact(prefer):
     for op, expected in (("Erf", [math.erf(v) for v in x]), ("Gelu", gelu)):
         run = evaluator(to_float64(single(op, [x.astype(np.float32)])), prefer=prefer)
         np.testing.assert_allclose(run({"x0": x})["y0"], expected, rtol=1e-12, atol=1e-15)
+
+
+def test_a_convolution_in_blocks_is_the_same(monkeypatch):
+    x, w = rand(2, 4, 7, 6), rand(6, 2, 3, 2)
+    model = single("Conv", [x, w], {"group": 2, "pads": [1, 0, 2, 1], "strides": [2, 1]})
+    run = evaluator(model, prefer="reference")
+    whole = run({"x0": x, "x1": w})["y0"]
+    monkeypatch.setattr(evaluate_ops_windows, "_BLOCK", 1)
+    np.testing.assert_array_equal(run({"x0": x, "x1": w})["y0"], whole)
 
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21, "local" : 1]>\n'

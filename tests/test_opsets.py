@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 from opset_runs import IMAGE, RNG, check, compare, make, raised, run, tensor_info
 
-from gradgen.engine.adapters import CONSTANT_MARK
+from gradgen.engine.link import CONSTANT_MARK
 from gradgen.engine.opsets import CHANGES, OLDEST, TARGET, raise_opset
 from gradgen.errors import GradientError
 
@@ -281,7 +281,7 @@ def test_subgraphs(opset):
     new = ir.from_proto(raised(model))
     assert [v.name for v in new.graph.initializers.values()] == []
     constants = [v for graph in new.graph.subgraphs() for v in graph.initializers.values()]
-    assert constants and all(value.metadata_props[CONSTANT_MARK] for value in constants)
+    assert constants and all(value.const_value.metadata_props[CONSTANT_MARK] for value in constants)
     names = [v.name for v in constants] + [n.name for n in new.graph.all_nodes() if n.name]
     assert "the_op" in names and len(set(names) - {"the_op"}) == len([n for n in names if n != "the_op"])
 

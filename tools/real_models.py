@@ -134,10 +134,10 @@ def unchecked(model: onnx.ModelProto) -> Iterator[str]:
             yield node.input[1]
 
 
-def examine(path: Path, each: int) -> Row:
+def examine(package: str, path: Path, each: int) -> Row:
     model = onnx.load(path)
     opset = next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
-    row = Row(path.stem, opset, len(model.graph.node))
+    row = Row(f"{package} {path.stem}", opset, len(model.graph.node))
     primal = constants_to_initializers(model)
     names, shaping = wanted(primal)
     skipped = set(unchecked(primal))
@@ -228,13 +228,24 @@ def show(rows: list[Row]) -> None:
     table = Table(title="Gradients of models from PyPI against finite differences")
     for heading in ("model", "in", "verdict"):
         table.add_column(heading, overflow="fold")
-    for heading in ("opset", "nodes", "derivative", "wrt", "left out", "directions", "worst error", "s"):
+    for heading in ("opset", "nodes", "derivative", "wrt", "not moved", "moves", "error", "s"):
         table.add_column(heading, justify="right")
     for r in rows:
         counts = (r.opset, r.nodes, r.derivative_nodes, r.wrt, r.left_out, r.directions)
-        cells = (r.model, r.precision, r.verdict[:200], *map(str, counts), f"{r.worst_error:.1e}", f"{r.seconds:.2f}")
+        cells = (
+            r.model,
+            r.precision,
+            r.verdict.split(":")[0],
+            *map(str, counts),
+            f"{r.worst_error:.1e}",
+            f"{r.seconds:.2f}",
+        )
         table.add_row(*cells)
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    for r in rows:
+        if r.verdict != "right":
+            console.print(f"{r.model}: {r.verdict} {r.worst_at}", markup=False)
 
 
 @click.command(help=__doc__)
@@ -246,8 +257,8 @@ def main(cache: Path | None, only: str, each: int, as_json: bool) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = cache or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        paths = [path for package in PACKAGES for path in fetch(package, folder)]
-        rows = [examine(path, each) for path in paths if only in str(path)]
+        paths = [(package.split("==")[0], path) for package in PACKAGES for path in fetch(package, folder)]
+        rows = [examine(package, path, each) for package, path in paths if only in str(path)]
     if as_json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
     else:

@@ -51,14 +51,19 @@ def edges(node: ir.Node, row: Row | None) -> Iterator[tuple[int | None, ir.Value
 
 
 def analyse(
-    nodes: Sequence[ir.Node], sources: Iterable[ir.Value], targets: Iterable[ir.Value], registry: Registry, opset: int
+    nodes: Sequence[ir.Node],
+    sources: Iterable[ir.Value],
+    targets: Iterable[ir.Value],
+    registry: Registry,
+    opset: int,
+    stop: Iterable[ir.Value] = (),
 ) -> Activity:
-    """Activity of a topologically ordered list of nodes."""
-    active = set(sources)
+    """Activity of a topologically ordered list of nodes; no derivative flows through the values of `stop`."""
+    active, stopped = set(sources), set(stop)
     rows = [registry.find(n.domain, n.op_type, opset) for n in nodes]
     for node, row in zip(nodes, rows, strict=True):
         if any(value in active and kind != "zero" for _, value, kind in edges(node, row)):
-            active.update(v for v in node.outputs if is_float(v.dtype))
+            active.update(v for v in node.outputs if is_float(v.dtype) and v not in stopped)
     useful = set(targets)
     path = []
     for node, row in zip(reversed(nodes), reversed(rows), strict=True):

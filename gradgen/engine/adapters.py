@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-# Marks initializers that raising added: constants of the form, never parameters of the model.
-CONSTANT_MARK = "gradgen.constant"
+from gradgen.engine.link import CONSTANT_MARK
 
 
 @dataclass(frozen=True)
@@ -111,8 +110,8 @@ class Edit:
         name = self.fresh(hint)
         with np.errstate(over="ignore"):  # a bound beyond the type's range is infinite there: it bounds nothing
             tensor = ir.Tensor(np.asarray(array).astype(dtype.numpy()), dtype=dtype, name=name)
+        tensor.metadata_props[CONSTANT_MARK] = "1"  # no parameter of the model
         value = ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape(tensor.shape), const_value=tensor)
-        value.metadata_props[CONSTANT_MARK] = "1"
         self.graph.register_initializer(value)
         return value
 

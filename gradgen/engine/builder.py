@@ -75,10 +75,11 @@ class Builder:
         captures: Sequence[tuple[ir.Value, Value]] = (),
     ) -> Any:
         """Emit a node, or what is equal to it and cheaper; returns its value (a list of them unless outputs is 1)."""
-        schema = _schema(op_type, domain, self.opset)
+        schema = find_schema(op_type, domain, self.opset)
         values = self._coerce(schema, inputs)
         attrs = {k: _attribute(k, v) for k, v in attributes.items() if v is not None}
-        if outputs == 1 and not captures and domain == "":
+        open_attributes = any(a.ref_attr_name is not None for a in attrs.values())
+        if outputs == 1 and not captures and domain == "" and not open_attributes:
             with building(self):
                 simpler = peephole.simplify(op_type, values, attrs)
             if simpler is not None:
@@ -91,7 +92,7 @@ class Builder:
         results = [Value() for _ in range(outputs)]
         node = BodyNode(domain, op_type, values, results, attrs, list(captures))
         infer_types(node, schema, self.opset)
-        if outputs == 1 and domain == "":
+        if outputs == 1 and domain == "" and not open_attributes:
             results[0].elements = shape_elements(node)
             folded = self._fold(node) if deterministic else None
             if folded is not None:
@@ -234,7 +235,7 @@ def _bind(node: ir.Node, bound: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:
             attrs[name] = attr
         elif attr.ref_attr_name in bound:
             source = bound[attr.ref_attr_name]
-            attrs[name] = ir.Attr(name, source.type, source.value)
+            attrs[name] = ir.Attr(name, source.type, source.value, ref_attr_name=source.ref_attr_name)
     return attrs
 
 
@@ -268,6 +269,8 @@ def _attribute(name: str, value: Any) -> ir.Attr:
 
 
 def _key(attr: ir.Attr) -> Any:
+    if attr.ref_attr_name is not None:
+        return ("ref", attr.ref_attr_name)
     if attr.type == ir.AttributeType.TENSOR:
         return (attr.value.dtype, tuple(attr.value.shape), attr.value.tobytes())
     if attr.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
@@ -284,7 +287,7 @@ def _is_random(op_type: str) -> bool:
 _SCHEMAS: dict[tuple[str, str, int], onnx.defs.OpSchema | None] = {}
 
 
-def _schema(op_type: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
+def find_schema(op_type: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
     key = (op_type, domain, opset)
     if key not in _SCHEMAS:
         try:

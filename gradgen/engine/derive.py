@@ -18,7 +18,11 @@ from gradgen.errors import GradientError
 
 
 def derive(
-    graph: ir.Graph, sources: Sequence[ir.Value], seeds: Mapping[ir.Value, ir.Value], linker: Linker
+    graph: ir.Graph,
+    sources: Sequence[ir.Value],
+    seeds: Mapping[ir.Value, ir.Value],
+    linker: Linker,
+    stop: Sequence[ir.Value] = (),
 ) -> tuple[list[ir.Value | None], dict[ir.Value, ir.Value]]:
     """Append the backward pass of a graph.
 
@@ -27,6 +31,7 @@ def derive(
         sources: the values whose cotangents are wanted.
         seeds: the cotangents of values of the graph, by value.
         linker: the linker of the graph.
+        stop: values through which no derivative flows.
 
     Returns:
         the cotangent of each source, None where the seeded values do not depend on it; and the values that were
@@ -35,20 +40,25 @@ def derive(
     Raises:
         GradientError: that lists every node on the path that has no rule.
     """
-    steps, replaced = plan_graph(graph, sources, list(seeds), linker)
+    steps, replaced = plan_graph(graph, sources, list(seeds), linker, stop=stop)
     found = reverse(steps, {replaced.get(v, v): ct for v, ct in seeds.items()}, linker)
     return [found.total(replaced.get(v, v)) for v in sources], replaced
 
 
 def plan_graph(
-    graph: ir.Graph, sources: Sequence[ir.Value], targets: Sequence[ir.Value], linker: Linker, where: str = ""
+    graph: ir.Graph,
+    sources: Sequence[ir.Value],
+    targets: Sequence[ir.Value],
+    linker: Linker,
+    where: str = "",
+    stop: Sequence[ir.Value] = (),
 ) -> tuple[list[Step], dict[ir.Value, ir.Value]]:
     """The steps of the path from sources to targets, with ops that have no rule replaced by their bodies."""
     expanded: dict[ir.Value, ir.Value] = {}
     while True:
         sources = [expanded.get(v, v) for v in sources]
         targets = [expanded.get(v, v) for v in targets]
-        activity = analyse(list(graph), sources, targets, linker.registry, linker.opset)
+        activity = analyse(list(graph), sources, targets, linker.registry, linker.opset, stop)
         if not any([expand(n, graph, linker, expanded) for n in activity.path if _row(n, linker) is None]):
             break
     problems = list(_problems(activity, linker, where))

@@ -56,6 +56,10 @@ def infer_types(node: Any, schema: onnx.defs.OpSchema | None, opset: int) -> Non
     """Set the types of the node's outputs, as far as they follow from its inputs."""
     if schema is None:
         return
+    if any(a.ref_attr_name is not None for a in node.attributes.values()):
+        # The value of an attribute parameter is not known here: only the element type follows.
+        _share_dtypes(node, schema)
+        return
     inputs = {f"i{k}": v for k, v in enumerate(node.inputs) if v is not None}
     types = {name: type_proto(v) for name, v in inputs.items()}
     data = {
@@ -75,17 +79,21 @@ def infer_types(node: Any, schema: onnx.defs.OpSchema | None, opset: int) -> Non
     _refine(node, schema)
 
 
-def _refine(node: Any, schema: onnx.defs.OpSchema) -> None:
-    """What onnx's inference leaves open: an element type shared with an input, a shape given by known elements."""
-    by_name = {}
-    formals = list(schema.inputs)
+def _share_dtypes(node: Any, schema: onnx.defs.OpSchema) -> None:
+    """Element types that outputs share with inputs."""
+    by_name: dict[str, ir.DataType] = {}
+    formals, out_formals = list(schema.inputs), list(schema.outputs)
     for k, v in enumerate(node.inputs):
         if v is not None and v.dtype is not None:
             by_name.setdefault(formals[min(k, len(formals) - 1)].type_str, v.dtype)
-    out_formals = list(schema.outputs)
     for k, value in enumerate(node.outputs):
         if value.dtype is None:
             value.dtype = by_name.get(out_formals[min(k, len(out_formals) - 1)].type_str)
+
+
+def _refine(node: Any, schema: onnx.defs.OpSchema) -> None:
+    """What onnx's inference leaves open: an element type shared with an input, a shape given by known elements."""
+    _share_dtypes(node, schema)
     result = node.outputs[0]
     if result.shape is None or None in result.shape:
         shape = _target_shape(node)

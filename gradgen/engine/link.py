@@ -215,6 +215,17 @@ class Linker:
         self._append(node)
         return out
 
+    def publish(self, value: ir.Value, name: str, like: ir.Value) -> ir.Value:
+        """Give a result its public name, with the type and shape of `like`; it is copied where it has a name already."""
+        if value.producer() is None or value.is_graph_output() or value.name in self.public:
+            value = self.node("Identity", [value], like, f"{name}/value")
+        value.name = name
+        self.public.add(name)
+        value.type = like.type or value.type
+        if like.shape is not None:
+            value.shape = like.shape
+        return value
+
     def _link(
         self, rule, reads, returns, source, takes, arguments, attributes, wanted, stand_ins, origin
     ) -> dict[str, Any]:
@@ -339,6 +350,8 @@ def _signatures(argument: Any) -> Any:
 
 
 def _attr_key(attr: ir.Attr) -> Any:
+    if attr.ref_attr_name is not None:
+        return ("ref", attr.ref_attr_name)
     if attr.type == ir.AttributeType.TENSOR:
         return (attr.value.dtype, tuple(attr.value.shape), attr.value.tobytes())
     return repr(attr.value)

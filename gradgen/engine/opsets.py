@@ -151,8 +151,8 @@ def raise_opset(model: ir.Model, target: int = TARGET) -> None:
     """Raise a model to opset 21, in place; one that imports 21 or later is left alone.
 
     Each ai.onnx node of the graph and of its subgraphs is rewritten where its operator's form or meaning changed.
-    Names of nodes and of values stay; new constants are initializers of the node's graph, carry the metadata
-    `gradgen.constant` and are no parameters. Types and shapes of the values that are new are not set. The IR
+    Names of nodes and of values stay; new constants are initializers of the node's graph, marked as the
+    linker marks its own, and are no parameters. Types and shapes of the values that are new are not set. The IR
     version becomes at least 10. Inputs stay, also those that IR 3 required for initializers: their content counts
     as fixed here, as onnxruntime has it.
 

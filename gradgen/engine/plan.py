@@ -113,7 +113,7 @@ def make_step(node: ir.Node, row: Row, activity: Activity, linker: Linker) -> St
     )
     names: dict[str, str] = {}
     known = {n: _describe(step.operand(n), linker, names) for n in _formals(row)}
-    plain_attributes = {k: plain(a) for k, a in attributes.items()}
+    plain_attributes = {k: plain(a) for k, a in attributes.items() if a.ref_attr_name is None}
     for form in row.forms:
         if form.kind == "structural":
             step.form = form
@@ -174,14 +174,14 @@ def _ask_outputs(step: Step, linker: Linker) -> None:
 
 
 def _output_type(node: ir.Node, index: int, linker: Linker) -> tuple[ir.TensorType | None, ir.Shape | None]:
-    from gradgen.engine.builder import BodyNode, _schema
+    from gradgen.engine.builder import BodyNode, find_schema
     from gradgen.engine.inference import infer_types
     from gradgen.engine.values import Value
 
     names: dict[str, str] = {}
     inputs = [None if v is None else linker.knowledge.describe(v, names) for v in node.inputs]
     body = BodyNode("", node.op_type, inputs, [Value() for _ in node.outputs], dict(node.attributes))
-    infer_types(body, _schema(node.op_type, "", linker.opset), linker.opset)
+    infer_types(body, find_schema(node.op_type, "", linker.opset), linker.opset)
     found, back = body.outputs[index], {short: name for name, short in names.items()}
     shape = (
         None if found.shape is None else ir.Shape([back.get(d, d) if isinstance(d, str) else d for d in found.shape])

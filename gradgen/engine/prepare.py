@@ -91,6 +91,7 @@ def prepare(model: Model, registry: Registry) -> Prepared:
     proto, as_ir = read(model)
     check(proto)
     _normalise_domains(proto)
+    _open_dimensions(proto)
     proto = _inline_functions(proto, registry)
     proto = infer(proto)
     ir_model = ir.from_proto(proto)
@@ -98,6 +99,12 @@ def prepare(model: Model, registry: Registry) -> Prepared:
         for value in ir_model.graph.initializers.values():
             if isinstance(value.const_value, ir.ExternalTensor):
                 value.const_value.base_dir = base
+    if (ir_model.ir_version or 0) < 4:
+        # Before IR 4 every initializer had to be a graph input too, and runtimes never let a caller override it.
+        stored = set(ir_model.graph.initializers.values())
+        kept = [v for v in ir_model.graph.inputs if v not in stored]
+        ir_model.graph.inputs.clear()
+        ir_model.graph.inputs.extend(kept)
     opset = ir_model.opset_imports.get("")
     if opset is None:
         ir_model.opset_imports[""] = opset = MODEL_OPSET
@@ -135,11 +142,54 @@ def check(proto: onnx.ModelProto) -> None:
 
 
 def infer(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Infer shapes, with the values of shape computations propagated; what cannot be inferred stays open."""
-    try:
-        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
-        return proto
+    """Infer shapes, with the values of shape computations propagated; what cannot be inferred stays open.
+
+    onnx leaves the rank open where a shape is computed at run time, though the length of that shape states it: it is
+    filled in, and what follows from it is inferred again.
+    """
+    while True:
+        try:
+            proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+        except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+            return proto
+        if not _fill_ranks(proto.graph):
+            return proto
+
+
+def _fill_ranks(graph: onnx.GraphProto) -> bool:
+    """Give results of computed shapes the rank that the length of the shape states; whether there were any."""
+    known = {v.name: v for v in [*graph.input, *graph.output, *graph.value_info]}
+    lengths = {t.name: t.dims[0] for t in graph.initializer if len(t.dims) == 1}
+    found = False
+    for node in graph.node:
+        position = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}.get(node.op_type) if not node.domain else None
+        info = known.get(node.output[0]) if position is not None and len(node.input) > position else None
+        if position is None or info is None or info.type.tensor_type.HasField("shape") or not info.type.HasField("tensor_type"):
+            continue
+        shape = known.get(node.input[position])
+        length = lengths.get(node.input[position])
+        if length is None and shape is not None and len(shape.type.tensor_type.shape.dim) == 1:
+            dim = shape.type.tensor_type.shape.dim[0]
+            length = dim.dim_value if dim.HasField("dim_value") else None
+        if length is None or (node.op_type == "Expand" and not _ranked(known.get(node.input[0]), length)):
+            continue
+        info.type.tensor_type.shape.SetInParent()
+        info.type.tensor_type.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in range(length))
+        found = True
+    return found
+
+
+def _ranked(info: onnx.ValueInfoProto | None, most: int) -> bool:
+    """Whether a value's rank is known and at most `most`."""
+    return info is not None and info.type.tensor_type.HasField("shape") and len(info.type.tensor_type.shape.dim) <= most
+
+
+def _open_dimensions(proto: onnx.ModelProto) -> None:
+    """Exporters write an unknown size as -1 or as "?": it is neither a size nor a name that two dimensions share."""
+    for info in [*proto.graph.input, *proto.graph.output, *proto.graph.value_info]:
+        for dim in info.type.tensor_type.shape.dim:
+            if (dim.HasField("dim_value") and dim.dim_value < 0) or dim.dim_param in ("?", "-1", "None"):
+                dim.Clear()
 
 
 def _normalise_domains(proto: onnx.ModelProto) -> None:
@@ -206,8 +256,8 @@ def learn_constants(graph: ir.Graph, knowledge: Knowledge, opset: int) -> None:
         if node.domain or len(node.outputs) != 1 or graphs(node) or is_random("", node.op_type):
             continue
         if node.op_type == "Constant":
-            content = _constant(node)
-            if content is not None:
+            content = constant_content(node)
+            if content is not None and node.outputs[0] not in knowledge.variable:
                 knowledge.learn(node.outputs[0], content)
             continue
         if is_float(node.outputs[0].dtype):
@@ -228,7 +278,7 @@ def learn_constants(graph: ir.Graph, knowledge: Knowledge, opset: int) -> None:
             knowledge.learn(node.outputs[0], np.asarray(content))
 
 
-def _constant(node: ir.Node) -> np.ndarray | None:
+def constant_content(node: ir.Node) -> np.ndarray | None:
     """The content of a Constant node, where it is small enough to be static knowledge."""
     for name, attr in node.attributes.items():
         if name in ("value_int", "value_ints"):

@@ -1,0 +1,72 @@
+"""Inputs for checks: read from an .npz, or made to fit a model."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.helper
+
+from gradgen.errors import GradientError
+
+FREE_SIZE = 2
+
+
+def make_feeds(path: Path, stored: Path | None = None) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """A model with its weights, and a content for each of its inputs.
+
+    Args:
+        path: the model's file.
+        stored: an .npz with arrays by input name; what it lacks is made up: floats from a normal distribution, integers
+            0 and 1 in turn, True, free dimensions of size 2.
+
+    Raises:
+        GradientError: if the .npz cannot be read or an array does not fit its input.
+    """
+    model = onnx.load(path)
+    given: dict[str, np.ndarray] = {}
+    if stored is not None:
+        try:
+            with np.load(stored, allow_pickle=False) as arrays:
+                given = {name: arrays[name] for name in arrays.files}
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise GradientError(f"cannot read inputs from '{stored}': {error}") from error
+    initializers = {t.name for t in model.graph.initializer}
+    rng = np.random.default_rng(0)
+    feeds: dict[str, np.ndarray] = {}
+    sizes: dict[str, int] = {}
+    declared = [i for i in model.graph.input if i.name not in initializers]
+    for info in declared:
+        if info.name in given:
+            _match(info, given[info.name], sizes)
+    for info in declared:
+        tensor = info.type.tensor_type
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        if info.name in given:
+            feeds[info.name] = np.asarray(given[info.name], dtype)
+            continue
+        shape = tuple(
+            d.dim_value if d.HasField("dim_value") else sizes.setdefault(d.dim_param or info.name, FREE_SIZE)
+            for d in tensor.shape.dim
+        )
+        if np.issubdtype(dtype, np.floating):
+            feeds[info.name] = rng.standard_normal(shape).astype(dtype)
+        elif dtype == np.bool_:
+            feeds[info.name] = np.ones(shape, dtype)
+        else:
+            feeds[info.name] = (np.arange(np.prod(shape, dtype=int)) % 2).reshape(shape).astype(dtype)
+    return model, feeds
+
+
+def _match(info: onnx.ValueInfoProto, array: np.ndarray, sizes: dict[str, int]) -> None:
+    """Learn the sizes of named dimensions; refuse an array of another shape."""
+    dims = info.type.tensor_type.shape.dim
+    fixed = [d.dim_value if d.HasField("dim_value") else None for d in dims]
+    if len(dims) != array.ndim or any(f is not None and f != s for f, s in zip(fixed, array.shape, strict=True)):
+        wanted = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in dims]
+        raise GradientError(f"input '{info.name}' has shape {wanted}, and the stored array {list(array.shape)}")
+    for d, size in zip(dims, array.shape, strict=True):
+        if d.dim_param and sizes.setdefault(d.dim_param, size) != size:
+            raise GradientError(f"dimension '{d.dim_param}' is {sizes[d.dim_param]} and {size} in the stored arrays")

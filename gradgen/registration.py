@@ -1,0 +1,152 @@
+"""Rules of one's own: `register_vjp` and the decorator `vjp_rule`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import onnx
+import onnx.checker
+
+from gradgen.engine.registry import Registry, registered
+from gradgen.engine.rows import Form, Row
+from gradgen.errors import GradientError
+from gradgen.functions import gradient_of_function
+from gradgen.rules.lang import OPSET, RuleFunction, parameters
+
+
+def register_vjp(
+    domain: str,
+    op_type: str,
+    rule: Any,
+    *,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    version: int = 1,
+    linear: bool = True,
+    registry: Registry | None = None,
+) -> None:
+    """Add the backward rule of an op.
+
+    Args:
+        domain, op_type: the op; a node of another domain is never mistaken for it.
+        rule: an onnxscript function, a FunctionProto, or a traced rule (gradgen.rules.lang.traced). Its parameters
+            named `d<output>` are cotangents, those named as inputs or outputs are values, all others attributes; its
+            results are named `d<input>`.
+        inputs, outputs: the op's formal names, for an op without a schema; by default what the rule's names say:
+            results `d<input>` in order, then the values it reads, and cotangents `d<output>`.
+        version: the first version of the op's domain for which the rule holds.
+        linear: False for a rule that is not linear in its cotangent (clipped or guided gradients).
+        registry: where to add it; by default the one that every call uses.
+
+    Raises:
+        GradientError: for names that fit no formal of the op, a missing cotangent, a body that the checker refuses, a
+            rule declared linear that reads its cotangent nonlinearly, and an op that has a rule already.
+    """
+    domain = "" if domain == "ai.onnx" else domain
+    registry = registry if registry is not None else registered()
+    label = f"rule of {domain or 'ai.onnx'}::{op_type}"
+    reads, returns, attributes, body = _contract(rule, label)
+    formals = _formals(domain, op_type, inputs, outputs, reads, returns)
+    _check(label, formals, reads, returns)
+    name = f"{op_type.lower()}_vjp"
+    if body is not None:
+        name = body.name
+        if linear:
+            _check_linear(label, body, [r for r in reads if _is_cotangent(r, formals[1], formals[0])])
+        registry.add_body(name, body)
+    kind = "compiled" if body is not None else "traced"
+    function = rule if isinstance(rule, RuleFunction) else None
+    form = Form(name, kind, "", tuple(reads), tuple(returns), tuple(attributes), linear=linear, function=function)
+    bare = [n.rstrip("*") for n in formals[0]]
+    zero = tuple(n for n in bare if f"d{n}" not in returns)
+    registry.add(Row(domain, op_type, version, formals[0], formals[1], (form,), zero=zero))
+
+
+def vjp_rule(domain: str, op_type: str, **options: Any) -> Callable[[Any], Any]:
+    """Decorator form of `register_vjp`, over an onnxscript function or a traced rule."""
+
+    def register(rule: Any) -> Any:
+        register_vjp(domain, op_type, rule, **options)
+        return rule
+
+    return register
+
+
+def _contract(rule: Any, label: str) -> tuple[list[str], list[str], list[str], onnx.FunctionProto | None]:
+    """What a rule reads, returns and takes, and its body if it is compiled."""
+    if isinstance(rule, RuleFunction):
+        if rule.kind == "traced":
+            reads, attributes = parameters(rule.fn)
+            return reads, list(rule.returns), attributes, None
+        from gradgen.generator.compile import Compiler
+
+        rule = Compiler().proto(rule)
+    elif hasattr(rule, "to_function_proto"):
+        rule = rule.to_function_proto()
+    if not isinstance(rule, onnx.FunctionProto):
+        kind = "function" if inspect.isfunction(rule) else type(rule).__name__
+        raise GradientError(f"{label}: a rule is an onnxscript function, a FunctionProto or a traced rule, not a {kind}")
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = 10
+    context.opset_imports = {o.domain: o.version for o in rule.opset_import} or {"": OPSET}
+    try:
+        onnx.checker.check_function(rule, context)
+    except onnx.checker.ValidationError as error:
+        raise GradientError(f"{label}: {error}") from error
+    attributes = [*rule.attribute, *(a.name for a in rule.attribute_proto)]
+    return list(rule.input), list(rule.output), attributes, rule
+
+
+def _formals(
+    domain: str, op_type: str, inputs: Any, outputs: Any, reads: list[str], returns: list[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    try:
+        schema = onnx.defs.get_schema(op_type, domain=domain)
+    except onnx.defs.SchemaError:
+        schema = None
+    if schema is not None:
+        variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
+        mark = [tuple(f.name + "*" * (f.option == variadic) for f in fs) for fs in (schema.inputs, schema.outputs)]
+        return (tuple(inputs) if inputs else mark[0]), (tuple(outputs) if outputs else mark[1])
+    if inputs is None:
+        named = [r.removeprefix("d") for r in returns]
+        values = [r for r in reads if not r.startswith("d") or r in named]
+        order = [r for r in values if r in named] if set(named) <= set(values) else named
+        inputs = order + [r for r in values if r not in order and outputs is not None and r not in outputs]
+    if outputs is None:
+        outputs = [r.removeprefix("d") for r in reads if r.startswith("d") and r not in inputs]
+    return tuple(inputs), tuple(outputs)
+
+
+def _is_cotangent(name: str, outputs: Sequence[str], inputs: Sequence[str]) -> bool:
+    return name.startswith("d") and name[1:] in [o.rstrip("*") for o in outputs] and name not in inputs
+
+
+def _check(label: str, formals: tuple[tuple[str, ...], tuple[str, ...]], reads: list[str], returns: list[str]) -> None:
+    inputs, outputs = [[n.rstrip("*") for n in names] for names in formals]
+    problems = []
+    strangers = [r for r in reads if r not in inputs and r not in outputs and not _is_cotangent(r, outputs, inputs)]
+    if strangers:
+        problems.append(f"it reads {strangers}, which are no input {inputs}, output {outputs} or cotangent d<output>")
+    if not any(_is_cotangent(r, outputs, inputs) for r in reads):
+        problems.append(f"it takes no cotangent: a parameter is named d<output>, the outputs are {outputs}")
+    if strays := [r for r in returns if not (r.startswith("d") and r[1:] in inputs)]:
+        problems.append(f"it returns {strays}; results are named d<input>, the inputs are {inputs}")
+    if not returns or len(set(returns)) != len(returns):
+        problems.append("it must return each result once, and at least one")
+    if problems:
+        raise GradientError(f"{label}: " + "; ".join(problems))
+
+
+def _check_linear(label: str, body: onnx.FunctionProto, cotangents: list[str]) -> None:
+    """A rule is linear in its cotangent exactly if its own derivative does not read the cotangent."""
+    for output in body.output:
+        try:
+            gradient = gradient_of_function(body, cotangents, output)
+        except GradientError:
+            continue  # an op in the body has no rule of its own: nothing can be said
+        read = {i for n in gradient.node for i in n.input}
+        if used := [c for c in cotangents if c in read]:
+            raise GradientError(f"{label}: '{output}' is not linear in {used}; declare it with linear=False")

@@ -1,0 +1,86 @@
+"""Rules of the classification losses: SoftmaxCrossEntropyLoss and NegativeLogLikelihoodLoss."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from gradgen.rules.lang import op, traced
+from gradgen.rules.library import mask, zeros_like
+
+CLASSES = np.asarray([1], np.int64)
+FLAT = np.asarray([-1], np.int64)
+NARROW = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+
+
+@traced("dscores", "dweights")
+def softmaxcrossentropyloss_vjp(
+    doutput, dlog_prob, labels, weights, output, log_prob, *, reduction="mean", ignore_index=None
+):
+    """dscores = (p − onehot)·g + dl − p·Σ dl: p = exp(log_prob), dl = dlog_prob, Σ over the classes, and g = doutput
+    times the label's weight, for the mean over the sum of these weights.
+    """
+    p = op.Exp(log_prob)
+    dscores = dweights = None
+    if doutput is not None:
+        index, g, share = _cotangents(doutput, labels, weights, log_prob, reduction, ignore_index)
+        dscores = _add_at(p, index, -1.0, axis=1) * g
+        dweights = _to_weights(index, share, weights, output, log_prob, reduction)
+    if dlog_prob is not None:
+        through = dlog_prob - p * op.ReduceSum(dlog_prob, CLASSES)
+        dscores = through if dscores is None else dscores + through
+        if weights is not None and dweights is None:
+            dweights = zeros_like(weights)
+    return dscores, dweights
+
+
+@traced("dinput", "dweight")
+def negativeloglikelihoodloss_vjp(dloss, input, target, weight, loss, *, reduction="mean", ignore_index=None):
+    """dinput is −g at the label and 0 elsewhere: g = dloss times the label's weight, for the mean over their sum."""
+    index, g, share = _cotangents(dloss, target, weight, input, reduction, ignore_index)
+    dinput = op.ScatterElements(zeros_like(input), index, op.Expand(-g, op.Shape(index)), axis=1)
+    return dinput, _to_weights(index, share, weight, loss, input, reduction)
+
+
+def _cotangents(ct, labels, weights, like, reduction, ignore_index):
+    """(index, g, share): the labels with a class axis, 0 where ignored; the cotangent of −log p with and without the
+    label's weight, 0 where ignored.
+    """
+    index = op.Unsqueeze(labels, CLASSES)
+    kept = weight = None
+    if ignore_index is not None:
+        keep = op.Not(op.Equal(index, ignore_index))
+        index = index * mask(keep, index)
+        kept = weight = mask(keep, like)
+    if weights is not None:
+        weight = op.Gather(weights, index)
+        weight = weight if kept is None else weight * kept
+    if reduction == "none":
+        ct = op.Unsqueeze(ct, CLASSES)
+    elif reduction == "mean":
+        ct = ct / _total(labels, weights, weight, like)
+    return index, ct if weight is None else ct * weight, ct if kept is None else ct * kept
+
+
+def _total(labels, weights, weight, like):
+    """What the mean divides by; 1 instead of 0: where all is ignored the gradient is 0, though the mean is NaN."""
+    if weight is None:
+        return op.CastLike(op.Size(labels), like)
+    total = op.ReduceSum(weight, keepdims=0)
+    return op.Max(total, 1.0) if weights is None else total + mask(op.Equal(total, 0.0), total)
+
+
+def _to_weights(index, share, weights, loss, log_prob, reduction):
+    """dw[c] = −Σ share·(log p + loss) over the positions labelled c for the mean, −Σ share·log p otherwise."""
+    if weights is None:
+        return None
+    value = op.GatherElements(log_prob, index, axis=1)
+    value = value + loss if reduction == "mean" else value
+    return _add_at(zeros_like(weights), op.Reshape(index, FLAT), op.Reshape(-(share * value), FLAT), axis=0)
+
+
+def _add_at(data, index, update, axis):
+    """data with `update` added at the indices; in float32 where it is narrower, which runtimes cannot scatter-add."""
+    wide = op.Cast(data, to=ir.DataType.FLOAT) if data.dtype in NARROW else data
+    updates = op.Expand(op.CastLike(update, wide), op.Shape(index))
+    return op.CastLike(op.ScatterElements(wide, index, updates, axis=axis, reduction="add"), data)

@@ -1,0 +1,207 @@
+# Rules of one's own: registered ones, registries for one call, the checks at registration, forms and pairs.
+"""Tests of register_vjp, vjp_rule, registries, forms and pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import parser
+from onnxscript import opset21 as op21
+from onnxscript import script
+from onnxscript.values import Opset
+
+import gradgen
+from gradgen.engine.registry import Registry, registered
+from gradgen.engine.rows import Form, Row
+from gradgen.rules.lang import op, traced
+
+MINE = Opset("mine", 1)
+
+
+@script(MINE, default_opset=op21)
+def cube_vjp(dy, x):
+    """dx = 3·x²·dy."""
+    three = op21.CastLike(3, x)
+    dx = dy * three * x * x
+    return dx
+
+
+@script(MINE, default_opset=op21)
+def clipped_vjp(dy, x):
+    """A gradient that is cut off: not linear."""
+    dx = op21.Relu(dy) * x
+    return dx
+
+
+@script(MINE, default_opset=op21)
+def misnamed_vjp(dy, x):
+    result = dy * x
+    return result
+
+
+CUBE = """<ir_version: 10, opset_import: ["" : 21, "mine" : 1]>
+g (float[3] x) => (float[3] y) { y = mine.Cube(x) }
+<domain: "mine", opset_import: ["" : 21]>
+Cube (x) => (y) { a = Mul(x, x)
+ y = Mul(a, x) }"""
+
+
+def fresh() -> Registry:
+    return Registry(parent=registered())
+
+
+def run(proto: onnx.ModelProto, **feeds: np.ndarray) -> dict[str, np.ndarray]:
+    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    return dict(zip([o.name for o in session.get_outputs()], session.run(None, feeds), strict=True))
+
+
+def test_a_registry_for_one_call():
+    registry = fresh()
+    gradgen.register_vjp("mine", "Cube", cube_vjp, registry=registry)
+    result = gradgen.vjp(parser.parse_model(CUBE), registry=registry)
+    assert "Cube" in [n.op_type for n in result.graph.node], "a function with a rule of its own is not inlined"
+    x = np.array([1, 2, 3], np.float32)
+    np.testing.assert_array_equal(run(result, x=x, grad_y=np.ones(3, np.float32))["grad_x"], 3 * x * x)
+    without = gradgen.vjp(parser.parse_model(CUBE))
+    assert "Cube" not in [n.op_type for n in without.graph.node]
+    np.testing.assert_array_equal(run(without, x=x, grad_y=np.ones(3, np.float32))["grad_x"], 3 * x * x)
+
+
+def test_a_traced_rule_and_the_decorator():
+    registry = fresh()
+
+    @gradgen.vjp_rule("mine", "Cube", inputs=["x"], outputs=["y"], registry=registry)
+    @traced("dx")
+    def cube(dy, x):
+        return dy * op.Mul(x, x) * 3
+
+    x = np.array([1, 2, 3], np.float32)
+    result = gradgen.vjp(parser.parse_model(CUBE), registry=registry)
+    np.testing.assert_array_equal(run(result, x=x, grad_y=np.ones(3, np.float32))["grad_x"], 3 * x * x)
+
+
+def test_a_standard_op_can_be_given_another_rule_for_one_call():
+    registry = fresh()
+
+    @gradgen.vjp_rule("", "Relu", linear=False, registry=registry)
+    @traced("dX")
+    def guided_vjp(dY, Y):
+        return op.Relu(dY) * op.Cast(op.Greater(Y, 0), to=1)
+
+    proto = parser.parse_model('<ir_version: 10, opset_import: ["" : 21]> g (float[3] x) => (float[3] y) { y = Relu(x) }')
+    x, ct = np.array([1, 2, -3], np.float32), np.array([1, -1, 1], np.float32)
+    np.testing.assert_array_equal(run(gradgen.vjp(proto, registry=registry), x=x, grad_y=ct)["grad_x"], [1, 0, 0])
+    np.testing.assert_array_equal(run(gradgen.vjp(proto), x=x, grad_y=ct)["grad_x"], [1, -1, 0])
+
+
+def test_what_is_not_linear_must_say_so():
+    with pytest.raises(gradgen.GradientError, match=r"not linear in \['dy'\]; declare it with linear=False"):
+        gradgen.register_vjp("mine", "Cube", clipped_vjp, registry=fresh())
+    gradgen.register_vjp("mine", "Cube", clipped_vjp, linear=False, registry=fresh())
+
+
+@pytest.mark.parametrize(
+    ("rule", "options", "message"),
+    [
+        (misnamed_vjp, {}, r"returns \['result'\]"),
+        (cube_vjp, {"inputs": ["a"], "outputs": ["y"]}, r"reads \['x'\]"),
+        (cube_vjp, {"inputs": ["x"], "outputs": ["z"]}, "takes no cotangent"),
+        (lambda dy: dy, {}, "a traced rule, not a function"),
+    ],
+)
+def test_names_and_kinds_are_checked(rule, options, message):
+    with pytest.raises(gradgen.GradientError, match=message):
+        gradgen.register_vjp("mine", "Cube", rule, registry=fresh(), **options)
+
+
+def test_a_second_rule_in_one_registry_is_refused():
+    registry = fresh()
+    gradgen.register_vjp("mine", "Cube", cube_vjp, registry=registry)
+    with pytest.raises(gradgen.GradientError, match="has a rule for version 1 already"):
+        gradgen.register_vjp("mine", "Cube", cube_vjp, registry=registry)
+
+
+def exp_row(*forms: Form) -> Registry:
+    return Registry([Row("", "Exp", 1, ("input",), ("output",), forms)], parent=registered())
+
+
+@traced("dinput")
+def general(doutput, input):  # noqa: A002
+    return doutput * op.Exp(input)
+
+
+@traced("dinput")
+def special(doutput, output):
+    return op.Identity(doutput) * output
+
+
+def form(function, reads, when=None) -> Form:
+    return Form(function.name, "traced", __name__, reads, ("dinput",), when=when, function=function)
+
+
+EXP = '<ir_version: 10, opset_import: ["" : 21]> g (float[3] x) => (float[3] y) { y = Exp(x) }'
+
+
+@pytest.mark.parametrize(
+    ("when", "nodes"),
+    [("rank(input) == 1", 2), ("dim(input, 0) == 3", 2), ("rank(input) == 2", 3), ("const(input) == 0", 3), ("not given(input)", 3)],
+)
+def test_the_first_form_whose_condition_is_known_to_hold_is_taken(when, nodes):
+    registry = exp_row(form(special, ("doutput", "output"), when), form(general, ("doutput", "input")))
+    result = gradgen.vjp(parser.parse_model(EXP), registry=registry)
+    # The general form computes Exp again, which merges with the forward node's: count before merging by rule name.
+    rules = {p.value for n in result.graph.node for p in n.metadata_props if p.key == "gradgen.rule"}
+    assert rules == ({"special"} if nodes == 2 else {"general"})
+    x = np.array([0, 1, 2], np.float32)
+    np.testing.assert_allclose(run(result, x=x, grad_y=np.ones(3, np.float32))["grad_x"], np.exp(x), rtol=1e-6)
+
+
+def test_a_pair_stands_in_for_the_node_on_differentiated_paths_alone():
+    import sys
+
+    @traced("output", "half")
+    def exp_fwd(input):  # noqa: A002
+        half = op.Exp(input * 0.5)
+        return half * half, half
+
+    @traced("dinput")
+    def exp_vjp__pair(doutput, half):
+        return doutput * half * half
+
+    module = sys.modules[__name__]
+    module.exp_fwd = exp_fwd
+    pair = Form("exp_vjp__pair", "traced", __name__, ("doutput", "half"), ("dinput",), fwd="exp_fwd", fwd_reads=("input",),
+                fwd_returns=("output", "half"), function=exp_vjp__pair)  # fmt: skip
+    registry = exp_row(pair, form(general, ("doutput", "input")))
+    proto = parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[3] x, float[3] u) => (float[3] y, float[3] v)'
+        "{ y = Exp(x)\n v = Exp(u) }"
+    )
+    result = gradgen.vjp(proto, wrt=["x"], of=["y"], registry=registry)
+    kinds = [n.op_type for n in result.graph.node]
+    assert kinds.count("Exp") == 2, "one for v, which is left alone, and the pair's"
+    x = np.array([0, 1, 2], np.float32)
+    found = run(result, x=x, u=x, grad_y=np.ones(3, np.float32))
+    for name in ("y", "v", "grad_x"):
+        np.testing.assert_allclose(found[name], np.exp(x), rtol=1e-6)
+    assert [o.name for o in result.graph.output] == ["y", "v", "grad_x"]
+
+
+def test_a_later_row_holds_from_its_version_on():
+    rows = [Row("", "Exp", since, ("input",), ("output",), (form(general, ("doutput", "input")),)) for since in (1, 23)]
+    registry = Registry(rows)
+    assert registry.find("", "Exp", 22).since == 1
+    assert registry.find("ai.onnx", "Exp", 25).since == 23
+    assert registry.find("other", "Exp", 25) is None
+    assert registry.find("", "Log", 21) is None
+
+
+def test_models_beyond_21_keep_their_opset():
+    proto = parser.parse_model(EXP.replace("21]", "25]"))
+    result = gradgen.vjp(proto)
+    assert {o.domain: o.version for o in result.opset_import} == {"": 25}
+    onnx.checker.check_model(result, full_check=True)
+
+
