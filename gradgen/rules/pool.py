@@ -168,8 +168,8 @@ def average_pool_vjp(
         "ceil_mode": ceil_mode, "count_include_pad": count_include_pad,
     }  # fmt: skip
 
-    def matrix(*axis):
-        return averaging_matrix(*axis, count_include_pad)
+    def matrix(size, out, kernel, stride, dilation, begin, end):
+        return averaging_matrix(size, out, kernel, stride, dilation, begin, end, count_include_pad)
 
     return _spread("AveragePool", dY, X, dY, matrix, attributes)
 
