@@ -92,23 +92,33 @@ def _evaluate(node: ast.expr, values: Mapping[str, Any], attributes: Mapping[str
             if value is None:
                 raise _Unknown
             return value.decode() if isinstance(value, bytes) else value
-    code = compile(ast.Expression(_closed(node, sub)), "<condition>", "eval")
-    return eval(code, {"__builtins__": {}})
+        case ast.Constant():
+            return node.value
+        case ast.List() | ast.Tuple():
+            return [sub(v) for v in node.elts]
+        case ast.UnaryOp(op=ast.USub()):
+            return -sub(node.operand)
+        case ast.BinOp():
+            return _arithmetic(node.op, sub(node.left), sub(node.right))
+        case ast.Subscript():
+            items, index = sub(node.value), sub(node.slice)
+            if not -len(items) <= index < len(items):
+                raise _Unknown
+            return items[index]
+    raise _Unknown
 
 
-def _closed(node: ast.expr, sub: Any) -> ast.expr:
-    """The expression with every name and call replaced by its value."""
-
-    class Close(ast.NodeTransformer):
-        def visit_Name(self, n: ast.Name) -> ast.expr:
-            return ast.copy_location(ast.Constant(sub(n)), n)
-
-        def visit_Call(self, n: ast.Call) -> ast.expr:
-            return ast.copy_location(ast.Constant(sub(n)), n)
-
-    import copy
-
-    return ast.fix_missing_locations(Close().visit(copy.deepcopy(node)))
+def _arithmetic(operator: ast.operator, left: Any, right: Any) -> Any:
+    match operator:
+        case ast.Add():
+            return left + right
+        case ast.Sub():
+            return left - right
+        case ast.Mult():
+            return left * right
+    if right == 0:
+        raise _Unknown
+    return left % right
 
 
 def _any(nodes: list[ast.expr], sub: Any) -> bool:
