@@ -132,7 +132,10 @@ def _outputs(schema: onnx.defs.OpSchema, sample: Sample) -> list[str]:
 
 
 def _output_types(model: onnx.ModelProto, outputs: list[str]) -> dict[str, onnx.ValueInfoProto]:
-    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    from gradgen.engine.prepare import infer
+    from gradgen.engine.registry import registered
+
+    inferred = infer(model, registered())
     known = {v.name: v for v in inferred.graph.value_info}
     first = model.graph.input[0].type.tensor_type.elem_type if model.graph.input else onnx.TensorProto.FLOAT
     return {o: known.get(o) or onnx.helper.make_tensor_value_info(o, first, None) for o in outputs if o}

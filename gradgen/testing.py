@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import onnx
@@ -46,7 +47,7 @@ def check_float32(sample: Sample) -> None:
     wide, narrow = build(sample), build(sample, np.float32)
     cotangents = _cotangents(wide, Evaluator(wide.model))
     want = _gradients(wide, registered(), wide.feeds, cotangents)
-    for form, registry in forms(sample):
+    for form, registry in forms(sample, np.float32):
         model = _vjp(narrow.model, narrow, registry)
         onnx.checker.check_model(model, full_check=True)
         _compare(model, narrow, cotangents, want, f"{sample.op_type} {form.rule}")
@@ -95,14 +96,14 @@ def check_second_order(sample: Sample) -> None:
         )
 
 
-def forms(sample: Sample) -> Iterator[tuple[Form, Registry]]:
-    """Every form of the sample's row that applies to it, each with a registry that has no other."""
+def forms(sample: Sample, dtype: Any = np.float64) -> Iterator[tuple[Form, Registry]]:
+    """Every form of the sample's row that applies to it in this type, each with a registry that has no other."""
     row = registered().find(sample.domain, sample.op_type, sample.opset)
     assert row is not None, f"{sample.op_type} has no row"
     for form in row.forms:
         registry = Registry([Row(**{**vars(row), "forms": (form,)})], parent=registered())
         if form is not row.forms[-1]:
-            built = build(sample)
+            built = build(sample, dtype)
             try:
                 _vjp(built.model, built, registry)
             except GradientError as error:

@@ -76,6 +76,7 @@ class Builder:
         outputs: int = 1,
         domain: str = "",
         captures: Sequence[tuple[ir.Value, Value]] = (),
+        fold: bool = True,
     ) -> Any:
         """Emit a node, or what is equal to it and cheaper; returns its value (a list of them unless outputs is 1)."""
         schema = find_schema(op_type, domain, self.opset)
@@ -99,7 +100,7 @@ class Builder:
         infer_types(node, schema, self.opset)
         if outputs == 1 and domain == "" and not open_attributes:
             results[0].elements = shape_elements(node)
-            folded = self._fold(node) if deterministic else None
+            folded = self._fold(node) if deterministic and fold else None
             if folded is not None:
                 return folded
         for result in results:

@@ -10,8 +10,7 @@ are known, `same(X, Y)` whether two shapes are known to be equal, `all_eq(list, 
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -24,9 +23,6 @@ _NODES = (
     ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn, ast.Call, ast.Name, ast.Load, ast.Constant, ast.List, ast.Tuple,
     ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Mod, ast.Subscript,
 )  # fmt: skip
-_ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Mod: operator.mod,
-}  # fmt: skip
 FUNCTIONS = ("rank", "dim", "size", "dtype", "const", "known", "given", "static", "same", "all_eq", "len")
 
 
@@ -99,14 +95,30 @@ def _evaluate(node: ast.expr, values: Mapping[str, Any], attributes: Mapping[str
         case ast.Constant():
             return node.value
         case ast.List() | ast.Tuple():
-            return [sub(item) for item in node.elts]
-        case ast.Subscript():
-            return sub(node.value)[sub(node.slice)]
-        case ast.UnaryOp():
+            return [sub(v) for v in node.elts]
+        case ast.UnaryOp(op=ast.USub()):
             return -sub(node.operand)
-        case ast.BinOp(op=kind):
-            return _ARITHMETIC[type(kind)](sub(node.left), sub(node.right))
-    raise AssertionError(f"{type(node).__name__} passed the parser")
+        case ast.BinOp():
+            return _arithmetic(node.op, sub(node.left), sub(node.right))
+        case ast.Subscript():
+            items, index = sub(node.value), sub(node.slice)
+            if not -len(items) <= index < len(items):
+                raise _Unknown
+            return items[index]
+    raise _Unknown
+
+
+def _arithmetic(operator: ast.operator, left: Any, right: Any) -> Any:
+    match operator:
+        case ast.Add():
+            return left + right
+        case ast.Sub():
+            return left - right
+        case ast.Mult():
+            return left * right
+    if right == 0:
+        raise _Unknown
+    return left % right
 
 
 def _any(nodes: list[ast.expr], sub: Any) -> bool:

@@ -165,8 +165,10 @@ def _ask_outputs(step: Step, linker: Linker) -> None:
     for index, formal in enumerate(row.outputs):
         if formal.endswith("*") or formal not in step.form.reads or step.operand(formal) is not None:
             continue
-        while len(node.outputs) <= index:
+        if len(node.outputs) <= index:
             node.resize_outputs(index + 1)
+            for skipped in node.outputs:
+                skipped.name = skipped.name or ""
         value = node.outputs[index]
         value.name = linker.names.unique(f"{step.origin}/{formal}")
         value.type, value.shape = _output_type(node, index, linker)

@@ -93,7 +93,7 @@ def prepare(model: Model, registry: Registry) -> Prepared:
     _normalise_domains(proto)
     _open_dimensions(proto)
     proto = _inline_functions(proto, registry)
-    proto = infer(proto)
+    proto = infer(proto, registry)
     ir_model = ir.from_proto(proto)
     if base := ir_model.metadata_props.get(BASE_KEY):
         for value in ir_model.graph.initializers.values():
@@ -110,7 +110,7 @@ def prepare(model: Model, registry: Registry) -> Prepared:
         ir_model.opset_imports[""] = opset = MODEL_OPSET
     if opset < MODEL_OPSET:
         raise_opset(ir_model, MODEL_OPSET)
-        ir_model = ir.from_proto(infer(ir.to_proto(ir_model)))
+        ir_model = ir.from_proto(infer(ir.to_proto(ir_model), registry))
         opset = MODEL_OPSET
     return Prepared(ir_model, opset, as_ir)
 
@@ -141,11 +141,12 @@ def check(proto: onnx.ModelProto) -> None:
         raise GradientError(f"the model is not valid: {line[:500]}") from error
 
 
-def infer(proto: onnx.ModelProto) -> onnx.ModelProto:
+def infer(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
     """Infer shapes, with the values of shape computations propagated; what cannot be inferred stays open.
 
-    onnx leaves the rank open where a shape is computed at run time, though the length of that shape states it: it is
-    filled in, and what follows from it is inferred again.
+    onnx leaves the rank open where a shape is computed at run time, though the length of that shape states it, and
+    knows nothing of the results of some ops, where a row's `like` does: both are filled in, and what follows from them
+    is inferred again.
     """
     overridable = _take_overridable(proto)
     while True:
@@ -153,7 +154,8 @@ def infer(proto: onnx.ModelProto) -> onnx.ModelProto:
             proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
         except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
             break
-        if not _fill_ranks(proto.graph):
+        ranks, alike = _fill_ranks(proto.graph), _fill_alike(proto, registry)
+        if not ranks and not alike:
             break
     proto.graph.initializer.extend(overridable)
     return proto
@@ -194,6 +196,35 @@ def _fill_ranks(graph: onnx.GraphProto) -> bool:
         info.type.tensor_type.shape.SetInParent()
         info.type.tensor_type.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in range(length))
         found = True
+    return found
+
+
+def _fill_alike(proto: onnx.ModelProto, registry: Registry) -> bool:
+    """Give outputs without an inferred shape the type of the input that their row names; whether there were any."""
+    graph = proto.graph
+    version = next((e.version for e in proto.opset_import if e.domain == ""), MODEL_OPSET)
+    known = {v.name: v for v in [*graph.input, *graph.output, *graph.value_info]}
+    known |= {
+        t.name: onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims))
+        for t in graph.initializer
+        if t.name not in known
+    }
+    found = False
+    for node in graph.node:
+        row = registry.find(node.domain, node.op_type, version)
+        if row is None or not row.like:
+            continue
+        inputs = {row.input_name(i): name for i, name in enumerate(node.input)}
+        for index, name in enumerate(node.output):
+            source = known.get(inputs.get(row.like.get(row.output_name(index), ""), ""))
+            info = known.get(name)
+            if source is None or not source.type.tensor_type.HasField("shape"):
+                continue
+            if info is None:
+                info = known[name] = graph.value_info.add(name=name)
+            if not info.type.tensor_type.HasField("shape"):
+                info.type.CopyFrom(source.type)
+                found = True
     return found
 
 

@@ -50,6 +50,7 @@ class Row:
         zero: inputs whose derivative is known to be zero.
         none: inputs without a derivative rule, with the reason.
         ignores: attributes that do not change the derivative.
+        like: outputs that have the type and shape of an input, where the standard infers none for the op.
         defaults: name of a function of `module` that resolves attributes whose defaults depend on the node.
         random: whether the op draws random numbers; None where onnx knows.
         inputs, outputs: the formal names; a trailing `*` marks the variadic one.
@@ -67,6 +68,7 @@ class Row:
     defaults: str | None = None
     module: str = ""
     random: bool | None = None
+    like: Mapping[str, str] = field(default_factory=dict)
 
     def formal(self, names: tuple[str, ...], index: int) -> str:
         """The formal name at a position; the variadic one takes all that follow it."""

@@ -22,6 +22,7 @@ KEYS = {
     "zero",
     "none",
     "ignores",
+    "like",
     "defaults",
     "random",
     "samples",
@@ -112,6 +113,7 @@ def _read_row(
     row = Row(
         domain, op_type, int(version) if version else 1, inputs, outputs, tuple(forms), tuple(entry.get("zero", ())),
         dict(entry.get("none", {})), tuple(entry.get("ignores", ())), entry.get("defaults"), module, entry.get("random"),
+        dict(entry.get("like", {})),
     )  # fmt: skip
     settings = {k: entry[k] for k in ("range", "avoid", "tolerance", "second_order") if k in entry}
     table_row = TableRow(row, list(entry.get("samples", ())), settings, where)
@@ -216,6 +218,9 @@ def _check_row(
     for listed in (*row.zero, *row.none):
         if listed not in names:
             problems.add(where, f"there is no input '{listed}'; the inputs are {names}")
+    for result, source in row.like.items():
+        if result not in row.outputs or source not in row.inputs:
+            problems.add(where, f"'like' gives the output '{result}' the type of '{source}': no such output or input")
     for formal in schema.inputs:
         ruled = any(f.kind == "structural" or f"d{formal.name}" in f.returns for f in row.forms)
         said = [

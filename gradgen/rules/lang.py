@@ -38,15 +38,16 @@ def current_builder() -> Any:
 class TracingOpset:
     """Opset 21 as rules see it: `op.Add(a, b)` emits an Add into the current builder and returns its value.
 
-    `_outputs=k` asks for the first k outputs (a list where k is not 1).
+    `_outputs=k` asks for the first k outputs (a list where k is not 1). `_fold=False` leaves the node to the runtime even
+    where all it reads is known: for ops whose rounding the runtime decides.
     """
 
     def __getattr__(self, op_type: str) -> Callable[..., Any]:
         if op_type.startswith("_"):
             raise AttributeError(op_type)
 
-        def emit(*inputs: Any, _outputs: int = 1, **attributes: Any) -> Any:
-            return current_builder().node(op_type, inputs, attributes, _outputs)
+        def emit(*inputs: Any, _outputs: int = 1, _fold: bool = True, **attributes: Any) -> Any:
+            return current_builder().node(op_type, inputs, attributes, _outputs, fold=_fold)
 
         return emit
 

@@ -94,8 +94,13 @@ def averaging_matrix(size, out, kernel, stride, dilation, begin, end, include):
     taps = np.arange(out)[None, :, None] * stride - begin + np.arange(kernel) * dilation
     low, high = (-begin, size + end) if include else (0, size)
     counts = ((taps >= low) & (taps < high)).sum(axis=-1)
-    hits = (taps == np.arange(size)[:, None, None]).sum(axis=-1)
-    return hits / np.maximum(counts, 1)
+    return tap_matrix(size, out, kernel, stride, dilation, begin) / np.maximum(counts, 1)
+
+
+def tap_matrix(size, out, kernel, stride, dilation, begin):
+    """The matrix [size, out] that is 1 where a window reads an element."""
+    taps = np.arange(out)[None, :, None] * stride - begin + np.arange(kernel) * dilation
+    return (taps == np.arange(size)[:, None, None]).sum(axis=-1).astype(np.float64)
 
 
 def _window(i: int, attributes: dict[str, Any]) -> dict[str, Any]:
@@ -131,16 +136,26 @@ def apply_along(ct: Any, matrix: Any, axis: int, rank: int) -> Any:
     return op.Transpose(op.MatMul(matrix, op.Transpose(ct, perm=perm)), perm=perm)
 
 
-def _spread(ct: Any, X: Any, matrix_of: Any) -> Any:
-    """Sends the cotangent of every window back to its taps, one spatial axis after the other."""
-    spatial = X.rank - 2
-    for i in reversed(range(spatial)):
-        ct = apply_along(ct, matrix_of(i), 2 + i, X.rank)
-    return ct
+def _spread(op_type: str, ct: Any, X: Any, dY: Any, matrix: Any, attributes: dict[str, Any]) -> Any:
+    """Sends the cotangent of every window back to its taps, one spatial axis after the other.
 
-
-def _typed(matrix: np.ndarray, X: Any) -> np.ndarray:
-    return matrix.astype(np.float32 if _half(X) else X.dtype.numpy())
+    Where sizes are known the matrix [size, out] of an axis is computed here by `matrix`, else it is the pool of an
+    identity matrix.
+    """
+    rank = X.rank
+    if _half(X):
+        ct = op.Cast(ct, to=FLOAT)
+    for i in reversed(range(rank - 2)):
+        size, out = X.shape[2 + i], dY.shape[2 + i] if dY.shape else None
+        fixed = isinstance(size, int) and isinstance(out, int) and attributes["auto_pad"] == "NOTSET"
+        if fixed and size * out <= MATRIX_LIMIT:
+            window = [attributes[k][i] for k in ("kernel_shape", "strides", "dilations", "pads")]
+            weights = matrix(size, out, *window, attributes["pads"][rank - 2 + i])
+            weights = weights.astype(np.float32 if _half(X) else X.dtype.numpy())
+        else:
+            weights = _pooled_identity(op_type, X, i, attributes)
+        ct = apply_along(ct, weights, 2 + i, rank)
+    return op.CastLike(ct, X) if _half(X) else ct
 
 
 @traced("dX")
@@ -152,19 +167,11 @@ def average_pool_vjp(
         "kernel_shape": kernel_shape, "strides": strides, "dilations": dilations, "pads": pads, "auto_pad": auto_pad,
         "ceil_mode": ceil_mode, "count_include_pad": count_include_pad,
     }  # fmt: skip
-    rank = len(kernel_shape)
 
-    def matrix_of(i):
-        size, out = X.shape[2 + i], dY.shape[2 + i] if dY.shape else None
-        if isinstance(size, int) and isinstance(out, int) and size * out <= MATRIX_LIMIT and auto_pad == "NOTSET":
-            ends = pads[i], pads[rank + i]
-            window = kernel_shape[i], strides[i], dilations[i]
-            return _typed(averaging_matrix(size, out, *window, *ends, count_include_pad), X)
-        return _pooled_identity("AveragePool", X, i, attributes)
+    def matrix(size, out, kernel, stride, dilation, begin, end):
+        return averaging_matrix(size, out, kernel, stride, dilation, begin, end, count_include_pad)
 
-    ct = op.Cast(dY, to=FLOAT) if _half(X) else dY
-    dX = _spread(ct, X, matrix_of)
-    return op.CastLike(dX, X) if _half(X) else dX
+    return _spread("AveragePool", dY, X, dY, matrix, attributes)
 
 
 @traced("dX")
@@ -243,9 +250,7 @@ def lp_pool_vjp(dY, X, Y, *, kernel_shape, strides, dilations, pads, auto_pad, c
         "ceil_mode": ceil_mode, "p": p,
     }  # fmt: skip
     share, slope = _lp_slope(dY, X, Y, p)
-    ct = op.Cast(share, to=FLOAT) if _half(X) else share
-    dX = _spread(ct, X, lambda i: _pooled_identity("LpPool", X, i, attributes))
-    return slope * (op.CastLike(dX, X) if _half(X) else dX)
+    return slope * _spread("LpPool", share, X, dY, lambda *axis: tap_matrix(*axis[:-1]), attributes)
 
 
 @traced("dX")
