@@ -96,6 +96,11 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
                 yield from _nodes(attribute.g)
 
 
+def is_single(case: Case) -> bool:
+    """Whether the case is about one node, and not about a body of the standard."""
+    return len(case.model.graph.node) == 1
+
+
 def frozen(case: Case) -> Case | None:
     """The case with its integer and boolean inputs as constants, as exporters write them; None where it has none."""
     model = onnx.ModelProto()
@@ -162,7 +167,7 @@ def _moved(case: Case, move: float) -> dict[str, np.ndarray]:
 
 
 def _at_the_data(case: Case, gradient: onnx.ModelProto) -> list[str]:
-    """Shape, dtype, finiteness and loading, at the case's own data."""
+    """Shape, dtype and loading, at the case's own data."""
     problems = []
     primal, run = Evaluator(case.model), Evaluator(gradient)
     if primal.engine == "onnxruntime" != run.engine:
@@ -171,11 +176,8 @@ def _at_the_data(case: Case, gradient: onnx.ModelProto) -> list[str]:
     values = primal(case.feeds)
     seeds = {f"grad_{n}": rng.standard_normal(y.shape).astype(y.dtype) for n, y in values.items() if _is_float(y)}
     found = run({k: v for k, v in {**case.feeds, **seeds}.items() if k in run.input_names})
-    finite = all(np.isfinite(v).all() for v in [*values.values(), *map(case.feeds.get, case.wrt)] if _is_float(v))
     for name in case.wrt:
         got, value = found[f"grad_{name}"], case.feeds[name]
         if (got.shape, got.dtype) != (value.shape, value.dtype):
             problems.append(f"grad_{name} is {got.dtype}{list(got.shape)}, its value {value.dtype}{list(value.shape)}")
-        elif finite and not np.isfinite(got).all():
-            problems.append(f"grad_{name} is not finite where the primal is")
     return problems

@@ -10,7 +10,8 @@ are known, `same(X, Y)` whether two shapes are known to be equal, `all_eq(list, 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -23,6 +24,9 @@ _NODES = (
     ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn, ast.Call, ast.Name, ast.Load, ast.Constant, ast.List, ast.Tuple,
     ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Mod, ast.Subscript,
 )  # fmt: skip
+_ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Mod: operator.mod,
+}  # fmt: skip
 FUNCTIONS = ("rank", "dim", "size", "dtype", "const", "known", "given", "static", "same", "all_eq", "len")
 
 
@@ -80,8 +84,8 @@ def _evaluate(node: ast.expr, values: Mapping[str, Any], attributes: Mapping[str
             return not sub(node.operand)
         case ast.Compare():
             left = sub(node.left)
-            for operator, right in zip(node.ops, map(sub, node.comparators), strict=True):
-                if not _compare(operator, left, right):
+            for comparison, right in zip(node.ops, map(sub, node.comparators), strict=True):
+                if not _compare(comparison, left, right):
                     return False
                 left = right
             return True
@@ -92,23 +96,17 @@ def _evaluate(node: ast.expr, values: Mapping[str, Any], attributes: Mapping[str
             if value is None:
                 raise _Unknown
             return value.decode() if isinstance(value, bytes) else value
-    code = compile(ast.Expression(_closed(node, sub)), "<condition>", "eval")
-    return eval(code, {"__builtins__": {}})
-
-
-def _closed(node: ast.expr, sub: Any) -> ast.expr:
-    """The expression with every name and call replaced by its value."""
-
-    class Close(ast.NodeTransformer):
-        def visit_Name(self, n: ast.Name) -> ast.expr:
-            return ast.copy_location(ast.Constant(sub(n)), n)
-
-        def visit_Call(self, n: ast.Call) -> ast.expr:
-            return ast.copy_location(ast.Constant(sub(n)), n)
-
-    import copy
-
-    return ast.fix_missing_locations(Close().visit(copy.deepcopy(node)))
+        case ast.Constant():
+            return node.value
+        case ast.List() | ast.Tuple():
+            return [sub(item) for item in node.elts]
+        case ast.Subscript():
+            return sub(node.value)[sub(node.slice)]
+        case ast.UnaryOp():
+            return -sub(node.operand)
+        case ast.BinOp(op=kind):
+            return _ARITHMETIC[type(kind)](sub(node.left), sub(node.right))
+    raise AssertionError(f"{type(node).__name__} passed the parser")
 
 
 def _any(nodes: list[ast.expr], sub: Any) -> bool:
@@ -124,8 +122,8 @@ def _any(nodes: list[ast.expr], sub: Any) -> bool:
     return False
 
 
-def _compare(operator: ast.cmpop, left: Any, right: Any) -> bool:
-    match operator:
+def _compare(comparison: ast.cmpop, left: Any, right: Any) -> bool:
+    match comparison:
         case ast.Eq():
             return left == right
         case ast.NotEq():
@@ -136,7 +134,7 @@ def _compare(operator: ast.cmpop, left: Any, right: Any) -> bool:
             return left not in right
     if isinstance(left, str) != isinstance(right, str):
         raise _Unknown
-    match operator:
+    match comparison:
         case ast.Lt():
             return left < right
         case ast.LtE():
