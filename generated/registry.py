@@ -1333,6 +1333,152 @@ ROWS = (
         outputs=("image",),
         module="gradgen.rules.nondiff",
     ),
+    # norm.toml, [BatchNormalization]
+    Row(
+        "",
+        "BatchNormalization",
+        1,
+        inputs=("X", "scale", "B", "input_mean", "input_var"),
+        outputs=("Y", "running_mean", "running_var"),
+        forms=(
+            Form(
+                "batch_normalization_vjp",
+                "traced",
+                "gradgen.rules.norm",
+                ("dY", "drunning_mean", "drunning_var", "X", "scale", "B", "input_mean", "input_var"),
+                ("dX", "dscale", "dB", "dinput_mean", "dinput_var"),
+                attributes=("epsilon", "momentum", "training_mode"),
+            ),
+        ),
+        module="gradgen.rules.norm",
+    ),
+    # norm.toml, [LayerNormalization]
+    Row(
+        "",
+        "LayerNormalization",
+        1,
+        inputs=("X", "Scale", "B"),
+        outputs=("Y", "Mean", "InvStdDev"),
+        forms=(
+            Form(
+                "layer_normalization_vjp__saved",
+                "traced",
+                "gradgen.rules.norm",
+                ("dY", "X", "Scale", "B", "InvStdDev"),
+                ("dX", "dScale", "dB"),
+                attributes=("axis", "epsilon"),
+                when="dtype(X) == 'float' and stash_type == 1",
+            ),
+            Form(
+                "layer_normalization_vjp",
+                "traced",
+                "gradgen.rules.norm",
+                ("dY", "dMean", "dInvStdDev", "X", "Scale", "B"),
+                ("dX", "dScale", "dB"),
+                attributes=("axis", "epsilon"),
+            ),
+        ),
+        module="gradgen.rules.norm",
+    ),
+    # norm.toml, [GroupNormalization]
+    Row(
+        "",
+        "GroupNormalization",
+        1,
+        inputs=("X", "scale", "bias"),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "group_normalization_vjp",
+                "traced",
+                "gradgen.rules.norm",
+                ("dY", "X", "scale"),
+                ("dX", "dscale", "dbias"),
+                attributes=("epsilon", "num_groups"),
+            ),
+        ),
+        ignores=("stash_type",),
+        module="gradgen.rules.norm",
+        like={"Y": "X"},
+    ),
+    # norm.toml, [InstanceNormalization]
+    Row(
+        "",
+        "InstanceNormalization",
+        1,
+        inputs=("input", "scale", "B"),
+        outputs=("output",),
+        forms=(
+            Form(
+                "instance_normalization_vjp",
+                "traced",
+                "gradgen.rules.norm",
+                ("doutput", "input", "scale"),
+                ("dinput", "dscale", "dB"),
+                attributes=("epsilon",),
+            ),
+        ),
+        module="gradgen.rules.norm",
+    ),
+    # norm.toml, [RMSNormalization]
+    Row(
+        "",
+        "RMSNormalization",
+        1,
+        inputs=("X", "scale"),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "rms_normalization_vjp",
+                "traced",
+                "gradgen.rules.norm",
+                ("dY", "X", "scale"),
+                ("dX", "dscale"),
+                attributes=("axis", "epsilon"),
+            ),
+        ),
+        ignores=("stash_type",),
+        module="gradgen.rules.norm",
+        like={"Y": "X"},
+    ),
+    # norm.toml, [LpNormalization]
+    Row(
+        "",
+        "LpNormalization",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(
+            Form(
+                "lp_normalization_vjp",
+                "traced",
+                "gradgen.rules.norm",
+                ("doutput", "input"),
+                ("dinput",),
+                attributes=("axis", "p"),
+            ),
+        ),
+        module="gradgen.rules.norm",
+    ),
+    # norm.toml, [LRN]
+    Row(
+        "",
+        "LRN",
+        1,
+        inputs=("X",),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "lrn_vjp",
+                "traced",
+                "gradgen.rules.norm",
+                ("dY", "X"),
+                ("dX",),
+                attributes=("size", "alpha", "beta", "bias"),
+            ),
+        ),
+        module="gradgen.rules.norm",
+    ),
     # pad.toml, [Pad]
     Row(
         "",
@@ -1761,6 +1907,36 @@ ROWS = (
         ),
         zero=("indices", "depth"),
         module="gradgen.rules.reduce",
+    ),
+    # resize.toml, [Resize]
+    Row(
+        "",
+        "Resize",
+        1,
+        inputs=("X", "roi", "scales", "sizes"),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "resize_vjp",
+                "traced",
+                "gradgen.rules.resize",
+                ("dY", "X", "roi", "scales", "sizes"),
+                ("dX",),
+                attributes=(
+                    "antialias",
+                    "axes",
+                    "coordinate_transformation_mode",
+                    "cubic_coeff_a",
+                    "exclude_outside",
+                    "extrapolation_value",
+                    "keep_aspect_ratio_policy",
+                    "mode",
+                    "nearest_mode",
+                ),
+            ),
+        ),
+        none={"roi": "the region is treated as fixed", "scales": "the output's size depends on it"},
+        module="gradgen.rules.resize",
     ),
     # shape.toml, [Identity]
     Row(
