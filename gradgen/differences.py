@@ -296,8 +296,10 @@ def _check_one(run: _Run, name: str, output: str, rng: np.random.Generator, rtol
     typical = norm * float(np.linalg.norm(direction)) / np.sqrt(max(value.size, 1))
     error = gap / max(abs(found.value), abs(analytic), 0.1 * typical, np.finfo(np.float64).tiny)
     limit = rtol if run.exact else max(rtol, 1e-2)
-    if error <= limit or gap <= found.error and max(abs(found.value), typical) <= 10 * found.error:
-        reason = ""
+    vanishing = gap <= found.error and max(abs(found.value), typical) <= 10 * found.error
+    if error <= limit or vanishing:
+        reason = "zero to within rounding" if vanishing else ""
+        error = 0.0 if vanishing else error
         if run.runtime is not None and not np.isfinite(run.runtime[output]).all():
             reason = "the gradient is not finite in the model's own precision, and is in float64"
             return record(found.value, analytic, error, "wrong", reason)
