@@ -51,10 +51,9 @@ class Builder:
 
     def constant(self, array: Any, dtype: ir.DataType | None = None) -> Value:
         """A known tensor; equal constants are one value."""
-        if not isinstance(array, np.ndarray):
-            array = np.asarray(array)
-            if dtype is None and array.dtype == np.float64:
-                array = array.astype(np.float32)
+        if isinstance(array, int | float) and not isinstance(array, np.generic):
+            array = np.asarray(array, np.float32 if isinstance(array, float) and dtype is None else None)
+        array = np.asarray(array)
         dtype = dtype or ir.DataType.from_numpy(array.dtype)
         if array.dtype != dtype.numpy():
             array = array.astype(dtype.numpy())
