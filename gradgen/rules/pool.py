@@ -86,6 +86,16 @@ def max_unpool_vjp(doutput, X, I, output):  # noqa: E741
     return reshape_like(op.Gather(op.Reshape(doutput, flat), places) * last, X)
 
 
+def _out(size: int, kernel: int, stride: int, dilation: int, begin: int, end: int, ceil_mode: int) -> int:
+    """The number of windows: with ceil_mode a last one counts where it starts in the image or the padding before it.
+
+    onnx's shape inference counts it also where it would lie behind the image, which onnxruntime leaves out.
+    """
+    room = size + begin + end - (kernel - 1) * dilation - 1
+    steps = room // stride + 1
+    return steps + int(bool(ceil_mode) and room % stride > 0 and steps * stride < size + begin)
+
+
 def averaging_matrix(size, out, kernel, stride, dilation, begin, end, include):
     """The weights [size, out] with which one axis of the input enters the averages, as onnxruntime counts them.
 
@@ -120,7 +130,7 @@ def _pooled_identity(op_type: str, X: Any, i: int, attributes: dict[str, Any]) -
     size = op.Shape(X, start=2 + i, end=3 + i)
     plane = op.Expand(np.zeros((1, 1), np.float32), op.Concat(size, size, axis=0))
     identity = op.EyeLike(plane, dtype=FLOAT if _half(X) else int(X.dtype))
-    pooled = getattr(op, op_type)(op.Unsqueeze(identity, [0]), **_window(i, attributes))
+    pooled = getattr(op, op_type)(op.Unsqueeze(identity, [0]), _fold=False, **_window(i, attributes))
     return op.Squeeze(pooled, [0])
 
 
@@ -146,11 +156,15 @@ def _spread(op_type: str, ct: Any, X: Any, dY: Any, matrix: Any, attributes: dic
     if _half(X):
         ct = op.Cast(ct, to=FLOAT)
     for i in reversed(range(rank - 2)):
-        size, out = X.shape[2 + i], dY.shape[2 + i] if dY.shape else None
-        fixed = isinstance(size, int) and isinstance(out, int) and attributes["auto_pad"] == "NOTSET"
-        if fixed and size * out <= MATRIX_LIMIT:
-            window = [attributes[k][i] for k in ("kernel_shape", "strides", "dilations", "pads")]
-            weights = matrix(size, out, *window, attributes["pads"][rank - 2 + i])
+        size = X.shape[2 + i]
+        kernel, stride, dilation = (attributes[k][i] for k in ("kernel_shape", "strides", "dilations"))
+        begin, end = attributes["pads"][i], attributes["pads"][rank - 2 + i]
+        out = _out(size, kernel, stride, dilation, begin, end, attributes["ceil_mode"]) if isinstance(size, int) else 0
+        if out and attributes["auto_pad"] == "NOTSET" and size * out <= MATRIX_LIMIT:
+            if dY.shape is not None and dY.shape[2 + i] != out:
+                # For inference alone: at run time there are no more windows than these.
+                ct = op.Slice(ct, [0], [out], [2 + i])
+            weights = matrix(size, out, kernel, stride, dilation, begin, end)
             weights = weights.astype(np.float32 if _half(X) else X.dtype.numpy())
         else:
             weights = _pooled_identity(op_type, X, i, attributes)
@@ -212,11 +226,12 @@ def average_pool_vjp__dense(dY, X, *, kernel_shape, pads, count_include_pad=0):
 
 
 @vjp
-def global_average_pool_vjp(dY, X, Y):
+def global_average_pool_vjp(dY, X):
     """dX = dY ÷ the number of elements of the image, at each of them."""
-    count = op.Div(op.Cast(op.Size(X), to=11), op.Cast(op.Size(Y), to=11))
+    image = op.Shape(X, start=2)
+    count = op.Cast(op.ReduceProd(image, keepdims=0), to=11)
     share = op.CastLike(op.Reciprocal(count), dY)
-    dX = dY * op.Expand(share, op.Shape(X, start=2))
+    dX = dY * op.Expand(share, image)
     return dX
 
 
