@@ -82,6 +82,16 @@ ROWS = (
         ),
         module="gradgen.rules.activation",
     ),
+    # activation.toml, [Celu]
+    Row(
+        "",
+        "Celu",
+        1,
+        inputs=("X",),
+        outputs=("Y",),
+        forms=(Form("celu_vjp", "compiled", "gradgen.rules.activation", ("dY", "X"), ("dX",), attributes=("alpha",)),),
+        module="gradgen.rules.activation",
+    ),
     # activation.toml, [Softplus]
     Row(
         "",
@@ -499,6 +509,84 @@ ROWS = (
         forms=(Form("if_vjp", "structural", "gradgen.rules.control", (), ()),),
         module="gradgen.rules.control",
     ),
+    # conv.toml, [Conv]
+    Row(
+        "",
+        "Conv",
+        1,
+        inputs=("X", "W", "B"),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "conv_vjp__pointwise",
+                "traced",
+                "gradgen.rules.conv",
+                ("dY", "X", "W"),
+                ("dX", "dW", "dB"),
+                attributes=("group",),
+                when="all_eq(kernel_shape, 1) and all_eq(strides, 1) and all_eq(pads, 0) and group == 1",
+            ),
+            Form(
+                "conv_vjp",
+                "traced",
+                "gradgen.rules.conv",
+                ("dY", "X", "W"),
+                ("dX", "dW", "dB"),
+                attributes=("kernel_shape", "strides", "pads", "dilations", "group", "auto_pad"),
+            ),
+        ),
+        defaults="conv_defaults",
+        module="gradgen.rules.conv",
+    ),
+    # conv.toml, [ConvTranspose]
+    Row(
+        "",
+        "ConvTranspose",
+        1,
+        inputs=("X", "W", "B"),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "conv_transpose_vjp",
+                "traced",
+                "gradgen.rules.conv",
+                ("dY", "X", "W"),
+                ("dX", "dW", "dB"),
+                attributes=(
+                    "kernel_shape",
+                    "strides",
+                    "pads",
+                    "dilations",
+                    "group",
+                    "auto_pad",
+                    "output_padding",
+                    "output_shape",
+                ),
+            ),
+        ),
+        defaults="conv_transpose_defaults",
+        module="gradgen.rules.conv",
+    ),
+    # conv.toml, [Col2Im]
+    Row(
+        "",
+        "Col2Im",
+        1,
+        inputs=("input", "image_shape", "block_shape"),
+        outputs=("output",),
+        forms=(
+            Form(
+                "col2im_vjp",
+                "traced",
+                "gradgen.rules.conv",
+                ("doutput", "input", "block_shape"),
+                ("dinput",),
+                attributes=("strides", "pads", "dilations"),
+            ),
+        ),
+        defaults="col2im_defaults",
+        module="gradgen.rules.conv",
+    ),
     # dropout.toml, [Dropout]
     Row(
         "",
@@ -536,6 +624,24 @@ ROWS = (
         inputs=("data", "indices"),
         outputs=("output",),
         forms=(
+            Form(
+                "gather_vjp__known",
+                "traced",
+                "gradgen.rules.index",
+                ("doutput", "data", "indices"),
+                ("ddata",),
+                attributes=("axis",),
+                when="known(indices)",
+            ),
+            Form(
+                "gather_vjp__few",
+                "traced",
+                "gradgen.rules.index",
+                ("doutput", "data", "indices"),
+                ("ddata",),
+                attributes=("axis",),
+                when="axis == 0 and rank(data) == 2 and dim(data, 0) > 0 and dim(data, 0) <= 64 and dim(data, 1) > 0",
+            ),
             Form(
                 "gather_vjp",
                 "traced",
@@ -581,6 +687,76 @@ ROWS = (
                 ("doutput", "data", "indices", "updates", "output"),
                 ("ddata", "dupdates"),
                 attributes=("axis", "reduction"),
+            ),
+        ),
+        module="gradgen.rules.index",
+    ),
+    # index.toml, [GatherND]
+    Row(
+        "",
+        "GatherND",
+        1,
+        inputs=("data", "indices"),
+        outputs=("output",),
+        forms=(
+            Form(
+                "gather_nd_vjp",
+                "traced",
+                "gradgen.rules.index",
+                ("doutput", "data", "indices"),
+                ("ddata",),
+                attributes=("batch_dims",),
+            ),
+        ),
+        module="gradgen.rules.index",
+    ),
+    # index.toml, [ScatterND]
+    Row(
+        "",
+        "ScatterND",
+        1,
+        inputs=("data", "indices", "updates"),
+        outputs=("output",),
+        forms=(
+            Form(
+                "scatter_nd_vjp",
+                "traced",
+                "gradgen.rules.index",
+                ("doutput", "data", "indices", "updates", "output"),
+                ("ddata", "dupdates"),
+                attributes=("reduction",),
+            ),
+        ),
+        module="gradgen.rules.index",
+    ),
+    # index.toml, [Unique]
+    Row(
+        "",
+        "Unique",
+        1,
+        inputs=("X",),
+        outputs=("Y", "indices", "inverse_indices", "counts"),
+        forms=(
+            Form("unique_vjp", "traced", "gradgen.rules.index", ("dY", "X", "indices"), ("dX",), attributes=("axis",)),
+        ),
+        ignores=("sorted",),
+        module="gradgen.rules.index",
+    ),
+    # index.toml, [TensorScatter@24]
+    Row(
+        "",
+        "TensorScatter",
+        24,
+        inputs=("past_cache", "update", "write_indices"),
+        outputs=("present_cache",),
+        forms=(
+            Form(
+                "tensor_scatter_vjp",
+                "traced",
+                "gradgen.rules.index",
+                ("dpresent_cache", "past_cache", "update", "write_indices"),
+                ("dpast_cache", "dupdate"),
+                attributes=("axis", "mode"),
             ),
         ),
         module="gradgen.rules.index",
@@ -1157,6 +1333,152 @@ ROWS = (
         outputs=("image",),
         module="gradgen.rules.nondiff",
     ),
+    # norm.toml, [BatchNormalization]
+    Row(
+        "",
+        "BatchNormalization",
+        1,
+        inputs=("X", "scale", "B", "input_mean", "input_var"),
+        outputs=("Y", "running_mean", "running_var"),
+        forms=(
+            Form(
+                "batch_normalization_vjp",
+                "traced",
+                "gradgen.rules.norm",
+                ("dY", "drunning_mean", "drunning_var", "X", "scale", "B", "input_mean", "input_var"),
+                ("dX", "dscale", "dB", "dinput_mean", "dinput_var"),
+                attributes=("epsilon", "momentum", "training_mode"),
+            ),
+        ),
+        module="gradgen.rules.norm",
+    ),
+    # norm.toml, [LayerNormalization]
+    Row(
+        "",
+        "LayerNormalization",
+        1,
+        inputs=("X", "Scale", "B"),
+        outputs=("Y", "Mean", "InvStdDev"),
+        forms=(
+            Form(
+                "layer_normalization_vjp__saved",
+                "traced",
+                "gradgen.rules.norm",
+                ("dY", "X", "Scale", "B", "InvStdDev"),
+                ("dX", "dScale", "dB"),
+                attributes=("axis", "epsilon"),
+                when="dtype(X) == 'float' and stash_type == 1",
+            ),
+            Form(
+                "layer_normalization_vjp",
+                "traced",
+                "gradgen.rules.norm",
+                ("dY", "dMean", "dInvStdDev", "X", "Scale", "B"),
+                ("dX", "dScale", "dB"),
+                attributes=("axis", "epsilon"),
+            ),
+        ),
+        module="gradgen.rules.norm",
+    ),
+    # norm.toml, [GroupNormalization]
+    Row(
+        "",
+        "GroupNormalization",
+        1,
+        inputs=("X", "scale", "bias"),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "group_normalization_vjp",
+                "traced",
+                "gradgen.rules.norm",
+                ("dY", "X", "scale"),
+                ("dX", "dscale", "dbias"),
+                attributes=("epsilon", "num_groups"),
+            ),
+        ),
+        ignores=("stash_type",),
+        module="gradgen.rules.norm",
+        like={"Y": "X"},
+    ),
+    # norm.toml, [InstanceNormalization]
+    Row(
+        "",
+        "InstanceNormalization",
+        1,
+        inputs=("input", "scale", "B"),
+        outputs=("output",),
+        forms=(
+            Form(
+                "instance_normalization_vjp",
+                "traced",
+                "gradgen.rules.norm",
+                ("doutput", "input", "scale"),
+                ("dinput", "dscale", "dB"),
+                attributes=("epsilon",),
+            ),
+        ),
+        module="gradgen.rules.norm",
+    ),
+    # norm.toml, [RMSNormalization]
+    Row(
+        "",
+        "RMSNormalization",
+        1,
+        inputs=("X", "scale"),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "rms_normalization_vjp",
+                "traced",
+                "gradgen.rules.norm",
+                ("dY", "X", "scale"),
+                ("dX", "dscale"),
+                attributes=("axis", "epsilon"),
+            ),
+        ),
+        ignores=("stash_type",),
+        module="gradgen.rules.norm",
+        like={"Y": "X"},
+    ),
+    # norm.toml, [LpNormalization]
+    Row(
+        "",
+        "LpNormalization",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(
+            Form(
+                "lp_normalization_vjp",
+                "traced",
+                "gradgen.rules.norm",
+                ("doutput", "input"),
+                ("dinput",),
+                attributes=("axis", "p"),
+            ),
+        ),
+        module="gradgen.rules.norm",
+    ),
+    # norm.toml, [LRN]
+    Row(
+        "",
+        "LRN",
+        1,
+        inputs=("X",),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "lrn_vjp",
+                "traced",
+                "gradgen.rules.norm",
+                ("dY", "X"),
+                ("dX",),
+                attributes=("size", "alpha", "beta", "bias"),
+            ),
+        ),
+        module="gradgen.rules.norm",
+    ),
     # pad.toml, [Pad]
     Row(
         "",
@@ -1346,7 +1668,7 @@ ROWS = (
                 "gradgen.rules.reduce",
                 ("dreduced", "data", "axes"),
                 ("ddata",),
-                attributes=("keepdims", "noop_with_empty_axes"),
+                attributes=("keepdims",),
             ),
         ),
         ignores=("noop_with_empty_axes",),
@@ -1369,8 +1691,252 @@ ROWS = (
                 attributes=("keepdims", "noop_with_empty_axes"),
             ),
         ),
+        module="gradgen.rules.reduce",
+    ),
+    # reduce.toml, [ReduceMax]
+    Row(
+        "",
+        "ReduceMax",
+        1,
+        inputs=("data", "axes"),
+        outputs=("reduced",),
+        forms=(
+            Form(
+                "reduce_extremum_vjp",
+                "traced",
+                "gradgen.rules.reduce",
+                ("dreduced", "data", "axes", "reduced"),
+                ("ddata",),
+                attributes=("keepdims", "noop_with_empty_axes"),
+            ),
+        ),
+        module="gradgen.rules.reduce",
+    ),
+    # reduce.toml, [ReduceMin]
+    Row(
+        "",
+        "ReduceMin",
+        1,
+        inputs=("data", "axes"),
+        outputs=("reduced",),
+        forms=(
+            Form(
+                "reduce_extremum_vjp",
+                "traced",
+                "gradgen.rules.reduce",
+                ("dreduced", "data", "axes", "reduced"),
+                ("ddata",),
+                attributes=("keepdims", "noop_with_empty_axes"),
+            ),
+        ),
+        module="gradgen.rules.reduce",
+    ),
+    # reduce.toml, [ReduceProd]
+    Row(
+        "",
+        "ReduceProd",
+        1,
+        inputs=("data", "axes"),
+        outputs=("reduced",),
+        forms=(
+            Form(
+                "reduce_prod_vjp",
+                "traced",
+                "gradgen.rules.reduce",
+                ("dreduced", "data", "axes"),
+                ("ddata",),
+                attributes=("keepdims", "noop_with_empty_axes"),
+            ),
+        ),
+        module="gradgen.rules.reduce",
+    ),
+    # reduce.toml, [ReduceL1]
+    Row(
+        "",
+        "ReduceL1",
+        1,
+        inputs=("data", "axes"),
+        outputs=("reduced",),
+        forms=(
+            Form(
+                "reduce_l1_vjp",
+                "traced",
+                "gradgen.rules.reduce",
+                ("dreduced", "data", "axes"),
+                ("ddata",),
+                attributes=("keepdims",),
+            ),
+        ),
         ignores=("noop_with_empty_axes",),
         module="gradgen.rules.reduce",
+    ),
+    # reduce.toml, [ReduceL2]
+    Row(
+        "",
+        "ReduceL2",
+        1,
+        inputs=("data", "axes"),
+        outputs=("reduced",),
+        forms=(
+            Form(
+                "reduce_l2_vjp",
+                "traced",
+                "gradgen.rules.reduce",
+                ("dreduced", "data", "axes", "reduced"),
+                ("ddata",),
+                attributes=("keepdims",),
+            ),
+        ),
+        ignores=("noop_with_empty_axes",),
+        module="gradgen.rules.reduce",
+    ),
+    # reduce.toml, [ReduceLogSum]
+    Row(
+        "",
+        "ReduceLogSum",
+        1,
+        inputs=("data", "axes"),
+        outputs=("reduced",),
+        forms=(
+            Form(
+                "reduce_log_sum_vjp",
+                "traced",
+                "gradgen.rules.reduce",
+                ("dreduced", "data", "axes"),
+                ("ddata",),
+                attributes=("keepdims", "noop_with_empty_axes"),
+            ),
+        ),
+        module="gradgen.rules.reduce",
+    ),
+    # reduce.toml, [ReduceLogSumExp]
+    Row(
+        "",
+        "ReduceLogSumExp",
+        1,
+        inputs=("data", "axes"),
+        outputs=("reduced",),
+        forms=(
+            Form(
+                "reduce_log_sum_exp_vjp",
+                "traced",
+                "gradgen.rules.reduce",
+                ("dreduced", "data", "axes", "reduced"),
+                ("ddata",),
+                attributes=("keepdims",),
+            ),
+        ),
+        ignores=("noop_with_empty_axes",),
+        module="gradgen.rules.reduce",
+    ),
+    # reduce.toml, [ReduceSumSquare]
+    Row(
+        "",
+        "ReduceSumSquare",
+        1,
+        inputs=("data", "axes"),
+        outputs=("reduced",),
+        forms=(
+            Form(
+                "reduce_sum_square_vjp",
+                "traced",
+                "gradgen.rules.reduce",
+                ("dreduced", "data", "axes"),
+                ("ddata",),
+                attributes=("keepdims",),
+            ),
+        ),
+        ignores=("noop_with_empty_axes",),
+        module="gradgen.rules.reduce",
+    ),
+    # reduce.toml, [CumSum]
+    Row(
+        "",
+        "CumSum",
+        1,
+        inputs=("x", "axis"),
+        outputs=("y",),
+        forms=(
+            Form(
+                "cum_sum_vjp",
+                "traced",
+                "gradgen.rules.reduce",
+                ("dy", "axis"),
+                ("dx",),
+                attributes=("exclusive", "reverse"),
+            ),
+        ),
+        module="gradgen.rules.reduce",
+    ),
+    # reduce.toml, [TopK]
+    Row(
+        "",
+        "TopK",
+        1,
+        inputs=("X", "K"),
+        outputs=("Values", "Indices"),
+        forms=(
+            Form(
+                "top_k_vjp",
+                "traced",
+                "gradgen.rules.reduce",
+                ("dValues", "X", "Indices"),
+                ("dX",),
+                attributes=("axis",),
+            ),
+        ),
+        ignores=("largest", "sorted"),
+        module="gradgen.rules.reduce",
+    ),
+    # reduce.toml, [OneHot]
+    Row(
+        "",
+        "OneHot",
+        1,
+        inputs=("indices", "depth", "values"),
+        outputs=("output",),
+        forms=(
+            Form(
+                "one_hot_vjp",
+                "traced",
+                "gradgen.rules.reduce",
+                ("doutput", "indices", "depth", "values"),
+                ("dvalues",),
+                attributes=("axis",),
+            ),
+        ),
+        zero=("indices", "depth"),
+        module="gradgen.rules.reduce",
+    ),
+    # resize.toml, [Resize]
+    Row(
+        "",
+        "Resize",
+        1,
+        inputs=("X", "roi", "scales", "sizes"),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "resize_vjp",
+                "traced",
+                "gradgen.rules.resize",
+                ("dY", "X", "roi", "scales", "sizes"),
+                ("dX",),
+                attributes=(
+                    "antialias",
+                    "axes",
+                    "coordinate_transformation_mode",
+                    "cubic_coeff_a",
+                    "exclude_outside",
+                    "extrapolation_value",
+                    "keep_aspect_ratio_policy",
+                    "mode",
+                    "nearest_mode",
+                ),
+            ),
+        ),
+        none={"roi": "the region is treated as fixed", "scales": "the output's size depends on it"},
+        module="gradgen.rules.resize",
     ),
     # shape.toml, [Identity]
     Row(
@@ -1466,7 +2032,7 @@ ROWS = (
         1,
         inputs=("input", "shape"),
         outputs=("output",),
-        forms=(Form("expand_vjp", "compiled", "gradgen.rules.shape", ("doutput", "input"), ("dinput",)),),
+        forms=(Form("expand_vjp", "traced", "gradgen.rules.shape", ("doutput", "input", "shape"), ("dinput",)),),
         module="gradgen.rules.shape",
     ),
     # shape.toml, [ReverseSequence]
@@ -1662,7 +2228,7 @@ ROWS = (
         1,
         inputs=("input",),
         outputs=("output",),
-        forms=(Form("asinh_vjp", "compiled", "gradgen.rules.trig", ("doutput", "output"), ("dinput",)),),
+        forms=(Form("asinh_vjp", "compiled", "gradgen.rules.trig", ("doutput", "input"), ("dinput",)),),
         module="gradgen.rules.trig",
     ),
     # trig.toml, [Acosh]

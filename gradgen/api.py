@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -91,8 +93,21 @@ def parameters(model: Model) -> list[str]:
 
     Constants that gradgen has added to a gradient model are no parameters.
     """
-    prepared = prepare(model, registered())
+    with paused_collector():
+        prepared = prepare(model, registered())
     return [v.name or "" for v in parameter_values(prepared.model.graph, registered(), prepared.opset)]
+
+
+@contextmanager
+def paused_collector() -> Iterator[None]:
+    """Pause garbage collection: a graph is made of many objects that live until the end, and scanning them is dear."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _gradient(
@@ -107,7 +122,19 @@ def _gradient(
     if reduce not in (None, "sum"):
         raise GradientError(f"reduce is None or 'sum', not {reduce!r}")
     registry = registry or registered()
-    prepared = prepare(model, registry)
+    with paused_collector():
+        return _differentiate(prepare(model, registry), wrt, of, kind, inline, registry, reduce)
+
+
+def _differentiate(
+    prepared: Prepared,
+    wrt: Sequence[str] | str | None,
+    of: Sequence[str] | str | None,
+    kind: str,
+    inline: bool,
+    registry: Registry,
+    reduce: str | None,
+) -> Any:
     graph = prepared.model.graph
     sources, targets = find_values(graph, wrt, of, registry, prepared.opset)
     names = Names.of(graph)

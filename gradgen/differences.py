@@ -296,10 +296,17 @@ def _check_one(run: _Run, name: str, output: str, rng: np.random.Generator, rtol
     typical = norm * float(np.linalg.norm(direction)) / np.sqrt(max(value.size, 1))
     error = gap / max(abs(found.value), abs(analytic), 0.1 * typical, np.finfo(np.float64).tiny)
     limit = rtol if run.exact else max(rtol, 1e-2)
-    if error <= limit or gap <= found.error and max(abs(found.value), typical) <= 10 * found.error:
-        reason = ""
-        if run.runtime is not None and (drift := _gap(np.asarray(run.runtime[output], np.float64), gradient)) > 1e-2:
-            reason = f"the gradient in the model's own precision differs from float64 by {drift:.1e}"
+    vanishing = gap <= found.error and max(abs(found.value), typical) <= 10 * found.error
+    if error <= limit or vanishing:
+        reason = "zero to within rounding" if vanishing else ""
+        error = 0.0 if vanishing else error
+        if run.runtime is not None and not np.isfinite(run.runtime[output]).all():
+            reason = "the gradient is not finite in the model's own precision, and is in float64"
+            return record(found.value, analytic, error, "wrong", reason)
+        if run.runtime is not None and not vanishing:
+            drift = _gap(np.asarray(run.runtime[output], np.float64), gradient)
+            if drift > 1e-2:
+                reason = f"the gradient in the model's own precision differs from float64 by {drift:.1e}"
         return record(found.value, analytic, error, "ok", reason)
     if found.kink and gap <= 10 * found.jump:
         return record(found.value, analytic, error, "kink", f"one-sided quotients differ by {found.jump:.2e}")

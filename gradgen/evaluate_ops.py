@@ -69,6 +69,11 @@ def _log_softmax(x: np.ndarray, axis: int | tuple[int, ...]) -> np.ndarray:
     return shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
 
 
+class Softsign(Op):
+    def _run(self, x: Any) -> tuple:
+        return (np.asarray(x / (1 + np.abs(x))),)
+
+
 class _Softmax(Op):
     def _axes(self, x: np.ndarray, axis: int | None) -> int | tuple[int, ...]:
         if self.version >= 13:
@@ -198,4 +203,5 @@ REPLACEMENTS: tuple[type[OpRun], ...] = (
     NegativeLogLikelihoodLoss,
     Softmax,
     SoftmaxCrossEntropyLoss,
+    Softsign,
 )

@@ -92,7 +92,7 @@ class Conv(Op):
     def _block(self, windows: np.ndarray, w: np.ndarray, group: int) -> np.ndarray:
         count, out = windows.shape[0], windows.shape[2 : w.ndim]
         rank = len(out)
-        grouped = windows.reshape(count, group, -1, *out, *w.shape[2:])
+        grouped = windows.reshape(count, group, w.shape[1], *out, *w.shape[2:])
         columns = grouped.transpose(0, 1, *range(3, 3 + rank), 2, *range(3 + rank, 3 + 2 * rank))
         columns = columns.reshape(count, group, math.prod(out), w[0].size)
         y = columns @ w.reshape(group, w.shape[0] // group, -1).swapaxes(1, 2)
@@ -119,7 +119,7 @@ class ConvTranspose(Op):
             if auto_pad == "VALID":
                 pads = [0] * 2 * rank
             wanted = [full[i] + extra[i] - pads[i] - pads[rank + i] for i in range(rank)]
-        grouped = x.reshape(x.shape[0], group, x.shape[1] // group, -1)
+        grouped = x.reshape(x.shape[0], group, x.shape[1] // group, math.prod(spatial))
         columns = w.reshape(group, x.shape[1] // group, -1).swapaxes(1, 2) @ grouped
         columns = columns.reshape(x.shape[0], group * w.shape[1], *kernel, *spatial)
         image = _fold(columns, full, strides, dilations)
@@ -134,7 +134,7 @@ class Col2Im(Op):
     def _run(self, x: Any, image_shape: Any, block_shape: Any, **attributes: Any) -> tuple:
         image, block = [int(i) for i in image_shape], [int(i) for i in block_shape]
         geometry = _Windows(tuple(image), block, attributes)
-        columns = x.reshape(x.shape[0], -1, *block, *geometry.out)
+        columns = x.reshape(x.shape[0], x.shape[1] // math.prod(block), *block, *geometry.out)
         size = [i + b + e for i, b, e in zip(image, geometry.begin, geometry.end, strict=True)]
         padded = _fold(columns, size, geometry.strides, geometry.dilations)
         return (_spatial(padded, [slice(b, b + i) for b, i in zip(geometry.begin, image, strict=True)]),)

@@ -144,9 +144,21 @@ def _check_linear(label: str, body: onnx.FunctionProto, cotangents: list[str]) -
     """A rule is linear in its cotangent exactly if its own derivative does not read the cotangent."""
     for output in body.output:
         try:
-            gradient = gradient_of_function(body, cotangents, output)
+            gradient = gradient_of_function(body, cotangents, output, [n for n in body.input if n not in cotangents])
         except GradientError:
             continue  # an op in the body has no rule of its own: nothing can be said
-        read = {i for n in gradient.node for i in n.input}
-        if used := [c for c in cotangents if c in read]:
+        if used := [c for c in cotangents if _reads(gradient, c)]:
             raise GradientError(f"{label}: '{output}' is not linear in {used}; declare it with linear=False")
+
+
+# What these read of an input is its shape or its type, not its value: (op, position).
+_TYPE_ONLY = {("Shape", 0), ("Size", 0), ("CastLike", 1)}
+
+
+def _reads(function: onnx.FunctionProto, name: str) -> bool:
+    """Whether an output of a function depends on the value of an input."""
+    reached = {name}
+    for node in function.node:
+        if any(i in reached and (node.op_type, k) not in _TYPE_ONLY for k, i in enumerate(node.input)):
+            reached.update(node.output)
+    return not reached.isdisjoint(function.output)

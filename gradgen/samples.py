@@ -116,6 +116,8 @@ def build(sample: Sample, dtype: Any = np.float64, dynamic: bool = False) -> Bui
     graph = onnx.helper.make_graph([node], "sample", declared, [], fixed)
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
     types = _output_types(model, outputs)
+    if dynamic and not all(t.type.tensor_type.HasField("shape") for t in types.values()):
+        _add_ranks(types, build(sample, dtype).model)
     model.graph.output.extend(types[o] for o in outputs if o)
     floats = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16}
     of = [o for o in sample.spec.get("@of", outputs) if o and types[o].type.tensor_type.elem_type in floats]
@@ -137,6 +139,15 @@ def _output_types(model: onnx.ModelProto, outputs: list[str]) -> dict[str, onnx.
     known = {v.name: v for v in inferred.graph.value_info}
     first = model.graph.input[0].type.tensor_type.elem_type if model.graph.input else onnx.TensorProto.FLOAT
     return {o: known.get(o) or onnx.helper.make_tensor_value_info(o, first, None) for o in outputs if o}
+
+
+def _add_ranks(types: dict[str, onnx.ValueInfoProto], static: onnx.ModelProto) -> None:
+    """Give outputs whose rank inference does not find the rank that they have in the static model."""
+    for output in static.graph.output:
+        tensor = types[output.name].type.tensor_type
+        if not tensor.HasField("shape"):
+            for axis in range(len(output.type.tensor_type.shape.dim)):
+                tensor.shape.dim.add().dim_param = f"{output.name}_{axis}"
 
 
 def _content(item: Any, formal: Any, sample: Sample, rng: np.random.Generator, dtype: Any) -> tuple[np.ndarray, bool]:

@@ -145,6 +145,20 @@ RELU_GRADIENT = """net (float[4] x, float[4] grad_y) => (float[4] grad_x) <float
 }"""
 
 
+def test_a_gradient_that_vanishes_is_ok():
+    """Softmax does not see a shift, so the gradient to it is rounding, on both sides."""
+    primal = model("net (float[3, 4] x, float[3, 1] s) => (float[3, 4] y) { z = Add(x, s) y = Softmax(z) }")
+    gradient = model("""net (float[3, 4] x, float[3, 1] s, float[3, 4] grad_y) => (float[3, 1] grad_s)
+    <int64[1] axis = {1}> {
+        z = Add(x, s) y = Softmax(z) t = Mul(y, grad_y) total = ReduceSum(t, axis) u = Mul(y, total)
+        d = Sub(t, u) grad_s = ReduceSum(d, axis)
+    }""")
+    rng = np.random.default_rng(0)
+    feeds = {"x": rng.normal(size=(3, 4)).astype(np.float32), "s": rng.normal(size=(3, 1)).astype(np.float32)}
+    record = check_gradients(primal, gradient, feeds)[0]
+    assert (record.verdict, record.error, record.reason) == ("ok", 0.0, "zero to within rounding")
+
+
 def test_a_kink_is_said():
     at = check_gradients(model(RELU), model(RELU_GRADIENT), {"x": np.array([0, 1, -1, 2], np.float32)})
     beside = check_gradients(model(RELU), model(RELU_GRADIENT), {"x": np.array([0.1, 1, -1, 2], np.float32)})

@@ -151,6 +151,70 @@ def test_selu_second_order(sample):
     check_second_order(sample)
 
 
+CELU = [
+    Sample(
+        "",
+        "Celu",
+        1,
+        0,
+        {"X": {"shape": [3, 4], "dtype": "float64", "constant": False}, "@opset": 28},
+        {"avoid": {"X": [0.0]}},
+    ),
+    Sample(
+        "",
+        "Celu",
+        1,
+        1,
+        {"X": {"shape": [3, 4], "dtype": "float64", "constant": False}, "alpha": 0.4, "@opset": 28},
+        {"avoid": {"X": [0.0]}},
+    ),
+    Sample(
+        "",
+        "Celu",
+        1,
+        2,
+        {"X": {"shape": [2, 3], "dtype": "float64", "constant": False}, "alpha": -2.0, "@opset": 28},
+        {"avoid": {"X": [0.0]}},
+    ),
+    Sample(
+        "",
+        "Celu",
+        1,
+        3,
+        {"X": {"shape": [], "dtype": "float64", "constant": False}, "@opset": 28},
+        {"avoid": {"X": [0.0]}},
+    ),
+    Sample(
+        "",
+        "Celu",
+        1,
+        4,
+        {"X": {"shape": [0, 3], "dtype": "float64", "constant": False}, "@opset": 28},
+        {"avoid": {"X": [0.0]}},
+    ),
+]
+
+
+@pytest.mark.parametrize("sample", CELU, ids=str)
+def test_celu_first_order(sample):
+    check_first_order(sample)
+
+
+@pytest.mark.parametrize("sample", CELU, ids=str)
+def test_celu_float32(sample):
+    check_float32(sample)
+
+
+@pytest.mark.parametrize("sample", CELU, ids=str)
+def test_celu_dynamic(sample):
+    check_dynamic(sample)
+
+
+@pytest.mark.parametrize("sample", CELU, ids=str)
+def test_celu_second_order(sample):
+    check_second_order(sample)
+
+
 SOFTPLUS = [
     Sample("", "Softplus", 1, 0, {"X": [3, 4]}, {}),
     Sample("", "Softplus", 1, 1, {"X": []}, {}),

@@ -37,21 +37,23 @@ class Builder:
     Args:
         bodies: resolves a library function's name to its compiled body (an onnx_ir Function).
         opset: the ai.onnx opset that nodes are emitted for.
+        lenient: give float constants the element type of their peers: some bodies of the standard (that of
+            MeanVarianceNormalization) hold float32 constants beside inputs of any float type.
     """
 
-    def __init__(self, bodies: Callable[[str], ir.Function] | None = None, opset: int = OPSET):
+    def __init__(self, bodies: Callable[[str], ir.Function] | None = None, opset: int = OPSET, lenient: bool = False):
         self.nodes: list[BodyNode] = []
         self.opset = opset
+        self.lenient = lenient
         self._bodies = bodies
         self._seen: dict[tuple, list[Value]] = {}
         self._constants: dict[tuple, Value] = {}
 
     def constant(self, array: Any, dtype: ir.DataType | None = None) -> Value:
         """A known tensor; equal constants are one value."""
-        if not isinstance(array, np.ndarray):
-            array = np.asarray(array)
-            if dtype is None and array.dtype == np.float64:
-                array = array.astype(np.float32)
+        if isinstance(array, int | float) and not isinstance(array, np.generic):
+            array = np.asarray(array, np.float32 if isinstance(array, float) and dtype is None else None)
+        array = np.asarray(array)
         dtype = dtype or ir.DataType.from_numpy(array.dtype)
         if array.dtype != dtype.numpy():
             array = array.astype(dtype.numpy())
@@ -78,6 +80,8 @@ class Builder:
         """Emit a node, or what is equal to it and cheaper; returns its value (a list of them unless outputs is 1)."""
         schema = find_schema(op_type, domain, self.opset)
         values = self._coerce(schema, inputs)
+        if self.lenient and schema is not None:
+            values = self._agree(schema, values)
         attrs = {k: _attribute(k, v) for k, v in attributes.items() if v is not None}
         open_attributes = any(a.ref_attr_name is not None for a in attrs.values())
         if outputs == 1 and not captures and domain == "" and not open_attributes:
@@ -128,7 +132,8 @@ class Builder:
         for node in function:
             values = [None if v is None else env.get(v) for v in node.inputs]
             attrs = _bind(node, bound)
-            if node.domain in ("", "ai.onnx") and node.op_type == "Constant":
+            known = all(a.ref_attr_name is None for a in attrs.values())
+            if node.domain in ("", "ai.onnx") and node.op_type == "Constant" and known:
                 env[node.outputs[0]] = self.constant(_constant_array(attrs))
                 continue
             if node.domain == DOMAIN:
@@ -179,6 +184,17 @@ class Builder:
             else:
                 result.append(self.node("CastLike", (self.constant(np.asarray(item)), peers[0]), {}))
         return result
+
+    def _agree(self, schema: onnx.defs.OpSchema, values: list[Value | None]) -> list[Value | None]:
+        """Give float constants the element type of the inputs that they share one with."""
+        names = _type_names(schema, len(values))
+        computed = {names[k]: v.dtype for k, v in enumerate(values) if v is not None and v.const is None and v.dtype}
+        return [
+            self.constant(v.const, computed[names[k]])
+            if v is not None and v.const is not None and v.const.dtype.kind == "f" and computed.get(names[k], v.dtype) != v.dtype
+            else v
+            for k, v in enumerate(values)
+        ]
 
     def _fold(self, node: BodyNode) -> Value | None:
         """The constant that a node computes, where all it reads is known and the result is small."""

@@ -60,11 +60,8 @@ class CallLinker(Linker):
         }
 
     def _output(self, value: Value, back: Mapping[str, str], base: str) -> ir.Value:
-        shape = None
-        if value.shape is not None:
-            shape = ir.Shape([back.get(d, d) if isinstance(d, str) else d for d in value.shape])
         kind = None if value.dtype is None else ir.TensorType(value.dtype)
-        return ir.Value(name=self.names.unique(base), shape=shape, type=kind)
+        return ir.Value(name=self.names.unique(base), shape=value.ir_shape(back), type=kind)
 
     def finish(self, model: ir.Model) -> None:
         """Add the functions that the calls name, and import their domain."""

@@ -80,8 +80,8 @@ def _evaluate(node: ast.expr, values: Mapping[str, Any], attributes: Mapping[str
             return not sub(node.operand)
         case ast.Compare():
             left = sub(node.left)
-            for operator, right in zip(node.ops, map(sub, node.comparators), strict=True):
-                if not _compare(operator, left, right):
+            for comparison, right in zip(node.ops, map(sub, node.comparators), strict=True):
+                if not _compare(comparison, left, right):
                     return False
                 left = right
             return True
@@ -134,8 +134,8 @@ def _any(nodes: list[ast.expr], sub: Any) -> bool:
     return False
 
 
-def _compare(operator: ast.cmpop, left: Any, right: Any) -> bool:
-    match operator:
+def _compare(comparison: ast.cmpop, left: Any, right: Any) -> bool:
+    match comparison:
         case ast.Eq():
             return left == right
         case ast.NotEq():
@@ -146,7 +146,7 @@ def _compare(operator: ast.cmpop, left: Any, right: Any) -> bool:
             return left not in right
     if isinstance(left, str) != isinstance(right, str):
         raise _Unknown
-    match operator:
+    match comparison:
         case ast.Lt():
             return left < right
         case ast.LtE():

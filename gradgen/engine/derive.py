@@ -15,6 +15,7 @@ from gradgen.engine.rows import Row
 from gradgen.engine.subgraphs import captures, graphs
 from gradgen.engine.walk import reverse
 from gradgen.errors import GradientError
+from gradgen.rules.lang import OPSET
 
 
 def derive(
@@ -99,7 +100,8 @@ def _problems(activity: Activity, linker: Linker, where: str = "") -> Iterable[s
                 reason = row.none.get(name, "the rule does not differentiate it")
                 yield f"{label}: input '{name}' ('{value.name}'): {reason}"
         if row is not None:
-            yield from (f"{label}: attribute '{a}' is newer than the rule" for a in _new_attributes(node, row))
+            if linker.opset > OPSET:
+                yield from (f"{label}: attribute '{a}' is newer than the rule" for a in _new_attributes(node, row))
             for sub in graphs(node):
                 outer = [v for v in captures(node) if v in activity.active]
                 inner = analyse(list(sub), outer, list(sub.outputs), linker.registry, linker.opset)
@@ -117,10 +119,10 @@ def has_body(node: ir.Node, linker: Linker) -> bool:
 
 def _new_attributes(node: ir.Node, row: Row) -> list[str]:
     """Attributes that are set, that opset 21 does not have, and that the row does not know."""
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in ("", "ai.onnx") or not node.attributes:
         return []
     try:
-        old = onnx.defs.get_schema(node.op_type, max(row.since, 21), "").attributes
+        old = onnx.defs.get_schema(node.op_type, max(row.since, OPSET), "").attributes
     except onnx.defs.SchemaError:
         return []
     mentioned = {a for f in row.forms for a in (*f.attributes, *f.fwd_attributes)} | set(row.ignores)

@@ -61,7 +61,7 @@ def expand(node: ir.Node, graph: ir.Graph, linker: Linker, replaced: dict[ir.Val
     actual = [v for v in node.inputs if v is not None]
     described: list[Value | None] = [None if v is None else linker.knowledge.describe(v, names) for v in node.inputs]
     attributes: dict[str, Any] = {**_default_attributes(node.domain, node.op_type, linker.opset), **node.attributes}
-    builder = Builder(linker.registry.body, linker.opset)
+    builder = Builder(linker.registry.body, linker.opset, lenient=True)
     padded = described + [None] * (len(body.inputs) - len(described))
     results = builder.inline(body, padded, attributes)
     found = dict(zip(positions, results, strict=True))

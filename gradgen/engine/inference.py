@@ -71,7 +71,7 @@ def infer_types(node: Any, schema: onnx.defs.OpSchema | None, opset: int) -> Non
         outputs = infer_node_outputs(
             schema, node_proto(node), types, data, None, [onnx.helper.make_opsetid("", opset)], _IR_VERSION
         )
-    except (InferenceError, RuntimeError):
+    except (InferenceError, RuntimeError, ValueError):
         outputs = {}
     for k, value in enumerate(node.outputs):
         if f"o{k}" in outputs:

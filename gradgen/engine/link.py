@@ -27,7 +27,7 @@ def ir_shape(value: ir.Value) -> tuple[int | str | None, ...] | None:
     """A value's shape as sizes, names and None."""
     if value.shape is None:
         return None
-    return tuple(d if isinstance(d, int) else d.value for d in value.shape)
+    return tuple([d if isinstance(d, int) else d.value for d in value.shape.dims])
 
 
 def small(array: np.ndarray) -> np.ndarray | None:
@@ -141,7 +141,7 @@ class Linker:
         row = self.registry.find(node.domain, node.op_type, self.opset)
         if row is not None and row.random is not None:
             return row.random
-        return node.domain in ("", "ai.onnx") and not graphs(node) and is_random("", node.op_type)
+        return row is None and node.domain in ("", "ai.onnx") and not graphs(node) and is_random("", node.op_type)
 
     def _append(self, node: ir.Node) -> None:
         if self._anchor is None:
@@ -292,14 +292,9 @@ class Linker:
         for body in template.nodes:
             outputs = []
             for value in body.outputs:
-                shape = (
-                    None
-                    if value.shape is None
-                    else ir.Shape([back.get(d, d) if isinstance(d, str) else d for d in value.shape])
-                )
                 out = ir.Value(
                     name=self.names.unique(f"{base}/{body.op_type}"),
-                    shape=shape,
+                    shape=value.ir_shape(back),
                     type=None if value.dtype is None else ir.TensorType(value.dtype),
                 )
                 env[id(value)] = out

@@ -185,10 +185,7 @@ def _output_type(node: ir.Node, index: int, linker: Linker) -> tuple[ir.TensorTy
     body = BodyNode("", node.op_type, inputs, [Value() for _ in node.outputs], dict(node.attributes))
     infer_types(body, find_schema(node.op_type, "", linker.opset), linker.opset)
     found, back = body.outputs[index], {short: name for name, short in names.items()}
-    shape = (
-        None if found.shape is None else ir.Shape([back.get(d, d) if isinstance(d, str) else d for d in found.shape])
-    )
-    return (None if found.dtype is None else ir.TensorType(found.dtype)), shape
+    return (None if found.dtype is None else ir.TensorType(found.dtype)), found.ir_shape(back)
 
 
 def _stand_in(step: Step, graph: ir.Graph, linker: Linker, replaced: dict[ir.Value, ir.Value]) -> None:

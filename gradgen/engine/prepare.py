@@ -148,25 +148,43 @@ def infer(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
     knows nothing of the results of some ops, where a row's `like` does: both are filled in, and what follows from them
     is inferred again.
     """
+    overridable = _take_overridable(proto)
     while True:
         try:
             proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
         except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
-            return proto
+            break
         ranks, alike = _fill_ranks(proto.graph), _fill_alike(proto, registry)
         if not ranks and not alike:
-            return proto
+            break
+    proto.graph.initializer.extend(overridable)
+    return proto
+
+
+def _take_overridable(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
+    """Remove the initializers that a caller may override, so that inference does not take their content as known."""
+    inputs = {i.name for i in proto.graph.input} if proto.ir_version >= 4 else set()
+    if not any(t.name in inputs for t in proto.graph.initializer):
+        return []
+    every = list(proto.graph.initializer)
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(t for t in every if t.name not in inputs)
+    return [t for t in every if t.name in inputs]
 
 
 def _fill_ranks(graph: onnx.GraphProto) -> bool:
     """Give results of computed shapes the rank that the length of the shape states; whether there were any."""
+    computed = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}
+    nodes = [n for n in graph.node if n.op_type in computed and not n.domain]
+    if not nodes:
+        return False
     known = {v.name: v for v in [*graph.input, *graph.output, *graph.value_info]}
     lengths = {t.name: t.dims[0] for t in graph.initializer if len(t.dims) == 1}
     found = False
-    for node in graph.node:
-        position = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}.get(node.op_type) if not node.domain else None
-        info = known.get(node.output[0]) if position is not None and len(node.input) > position else None
-        if position is None or info is None or info.type.tensor_type.HasField("shape") or not info.type.HasField("tensor_type"):
+    for node in nodes:
+        position = computed[node.op_type]
+        info = known.get(node.output[0]) if len(node.input) > position else None
+        if info is None or info.type.tensor_type.HasField("shape") or not info.type.HasField("tensor_type"):
             continue
         shape = known.get(node.input[position])
         length = lengths.get(node.input[position])

@@ -32,14 +32,15 @@ def merge_common(graph: ir.Graph, draws: Callable[[ir.Node], bool]) -> None:
     """Let equal nodes of a graph be one; random nodes and nodes with subgraphs are left alone."""
     seen: dict[tuple, ir.Node] = {}
     for node in graph:
-        if graphs(node) or draws(node):
+        attributes = node.attributes
+        if (attributes and graphs(node)) or draws(node):
             continue
         key = (
             node.domain,
             node.op_type,
             tuple(map(id, node.inputs)),
-            tuple(bool(v.name) for v in node.outputs),
-            tuple(sorted((k, _key(a)) for k, a in node.attributes.items())),
+            tuple([bool(v.name) for v in node.outputs]),
+            tuple(sorted((k, _key(a)) for k, a in attributes.items())) if attributes else (),
         )
         first = seen.setdefault(key, node)
         if first is node or any(v.is_graph_output() for v in node.outputs):

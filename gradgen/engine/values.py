@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ class Value:
         zero: known to be zero everywhere.
     """
 
-    __slots__ = ("const", "dtype", "elements", "label", "producer", "shape", "zero")
+    __slots__ = ("_ir_shape", "const", "dtype", "elements", "label", "producer", "shape", "zero")
 
     def __init__(self, dtype=None, shape=None, const=None, elements=None, producer=None, label="", zero=False):
         self.dtype: ir.DataType | None = dtype
@@ -40,6 +41,7 @@ class Value:
         self.producer: Any = producer
         self.label: str = label
         self.zero: bool = zero
+        self._ir_shape: ir.Shape | None = None
 
     @property
     def rank(self) -> int:
@@ -59,6 +61,17 @@ class Value:
         if self.shape is None or not all(isinstance(d, int) for d in self.shape):
             return None
         return int(np.prod([d for d in self.shape if isinstance(d, int)], dtype=np.int64))
+
+    def ir_shape(self, names: Mapping[str, str]) -> ir.Shape | None:
+        """The shape as onnx_ir has it, with dimension names translated; a static one is shared."""
+        if self.shape is None:
+            return None
+        if self._ir_shape is None:
+            shape = ir.Shape([names.get(d, d) if isinstance(d, str) else d for d in self.shape])
+            if not self.static:
+                return shape
+            self._ir_shape = shape
+        return self._ir_shape
 
     def __repr__(self) -> str:
         return f"Value({self.label!r}, {self.dtype}, {self.shape}{', const' if self.const is not None else ''})"

@@ -140,7 +140,7 @@ def gelu_vjp(dY, X, *, approximate="none"):
 
 def _exact(number, like):
     """A constant in the precision of `like`."""
-    return op.CastLike(np.float64(number).reshape(()), like)
+    return op.CastLike(np.asarray(number), like)
 
 
 @vjp
@@ -162,7 +162,8 @@ def swish_vjp(dY, X, Y, alpha: float = 1.0):
 @vjp
 def thresholdedrelu_vjp(dY, X, alpha: float = 1.0):
     """dX = dY where X > α, else 0."""
-    dX = dY * mask(X > op.CastLike(op.Constant(value_float=alpha), X), X)
+    threshold = op.CastLike(op.Constant(value_float=alpha), X)
+    dX = dY * mask(op.Greater(X, threshold), X)
     return dX
 
 

@@ -157,7 +157,8 @@ def pow_vjp__minus_one(dZ, X):
 def mod_vjp(dC, A, B, C):
     """dA = dC, dB = −dC·n for C = A − n·B: the quotient rounded down, or towards zero for fmod."""
     dA = sum_to(dC, A)
-    times = op.Round((A - C) / B)
+    # Whole but for rounding; Round takes no bfloat16 at opset 21.
+    times = op.Floor((A - C) / B + 0.5)
     dB = op.Neg(sum_to(dC * times, B))
     return dA, dB
 

@@ -6,14 +6,14 @@ import numpy as np
 import onnx_ir as ir
 
 from gradgen.rules.lang import op, traced
-from gradgen.rules.library import expand_like, reshape_like, zeros_like
+from gradgen.rules.library import expand_like, mask, reshape_like, zeros_like
 
 HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 def ones_like(x):
     """Ones of the shape and type of x."""
-    return expand_like(op.CastLike(op.Constant(value=ir.tensor(np.float32(1.0))), x), x)
+    return expand_like(op.CastLike(1.0, x), x)
 
 
 def scatter(x, indices, updates, axis, reduction):
@@ -31,9 +31,8 @@ def positions(like):
 
 def distinct(indices, axis, shape):
     """Whether the indices are known to name every element at most once."""
-    if shape is not None and -len(shape) <= axis < len(shape) and indices.shape is not None:
-        if indices.shape[axis] in (0, 1):
-            return True
+    if shape is not None and indices.shape is not None and indices.shape[axis] in (0, 1):
+        return True
     if indices.const is None or shape is None or not isinstance(shape[axis], int):
         return False
     ordered = np.sort(indices.const % max(shape[axis], 1), axis=axis)
@@ -53,15 +52,43 @@ def tail(x, axis):
     return np.zeros(0, np.int64) if axis == -1 else op.Shape(x, start=axis + 1)
 
 
-@traced("ddata")
-def gather_vjp(doutput, data, indices, *, axis: int = 0):
-    """dx = Σ over the places that were read, by a scatter along the axis; repeated indices are summed."""
+def gathered(doutput, data, indices, axis):
+    """The cotangent of what was gathered along an axis, added up where indices repeat."""
     count = op.Reshape(op.Size(indices), [1])
     spread = op.Concat(op.Shape(data, end=axis), count, tail(data, axis), axis=0)
-    behind = (data.rank - axis - 1) % data.rank if axis >= 0 else -axis - 1
+    behind = data.rank - axis - 1 if axis >= 0 else -axis - 1
     index = op.Reshape(indices, op.Concat(count, np.ones(behind, np.int64), axis=0), allowzero=1)
     updates = op.Reshape(doutput, spread, allowzero=1)
     return scatter(zeros_like(data), op.Expand(index, spread), updates, axis, "add")
+
+
+@traced("ddata")
+def gather_vjp(doutput, data, indices, *, axis: int = 0):
+    """dx = Σ over the places that were read, by a scatter along the axis."""
+    return gathered(doutput, data, indices, axis)
+
+
+@traced("ddata")
+def gather_vjp__known(doutput, data, indices, *, axis: int = 0):
+    """dx = dy padded with zeros, where one index or a run of consecutive ones is read."""
+    flat = indices.const.reshape(-1)
+    if flat.size == 0 or np.any(np.diff(flat) != 1) or (flat[0] < 0 <= flat[-1]):
+        return gathered(doutput, data, indices, axis)
+    run = np.asarray([flat.size], np.int64)
+    window = op.Reshape(doutput, op.Concat(op.Shape(data, end=axis), run, tail(data, axis), axis=0), allowzero=1)
+    size = op.Gather(op.Shape(data), [axis])
+    first, last = (np.asarray([i], np.int64) for i in (flat[0], flat[-1]))
+    pads = (first, size - 1 - last) if first >= 0 else (size + first, -1 - last)
+    return op.Pad(window, op.Concat(*pads, axis=0), None, [axis])
+
+
+@traced("ddata")
+def gather_vjp__few(doutput, data, indices, *, axis: int = 0):
+    """dx = (one-hot of i)ᵀ·dy for a matrix of few rows: a product is faster than a scatter."""
+    rows = np.arange(data.shape[0])
+    picked = op.Mod(indices, op.CastLike(rows.size, indices))
+    picks = op.Equal(op.CastLike(rows[:, None], indices), op.Reshape(picked, [1, -1]))
+    return mask(picks, data) @ op.Reshape(doutput, op.Concat([-1], op.Shape(data, start=1), axis=0))
 
 
 @traced("ddata")
@@ -109,18 +136,86 @@ def _scattered_product(doutput, data, indices, updates, axis):
     With exactly one other zero factor the product is that factor, times P: it is written as the sum of the factors that
     are zero, which is 0 and has the right derivative. With more there is nothing. So the rule is exact to second order.
     """
-    zero = op.CastLike(op.Constant(value=ir.tensor(np.float32(0.0))), data)
-    own, theirs = (op.CastLike(op.Equal(x, zero), data) for x in (data, updates))
+    zeros = [op.Equal(x, 0.0) for x in (data, updates)]
+    own, theirs = (op.CastLike(zero, data) for zero in zeros)
+    safe = [op.Where(zero, 1.0, x) for zero, x in zip(zeros, (data, updates), strict=True)]
     ddata = doutput * scatter(ones_like(data), indices, updates, axis, "mul")
-    safe = op.Add(updates, theirs)
-    others = scatter(op.Add(data, own), indices, safe, axis, "mul")
+    others = scatter(safe[0], indices, safe[1], axis, "mul")
     count = scatter(own, indices, theirs, axis, "add")
     blank = scatter(own * data, indices, theirs * updates, axis, "add")
     others, count, blank, read = (op.GatherElements(x, indices, axis=axis) for x in (others, count, blank, doutput))
-    return ddata, read * (others / safe) * product_of_zeros(count - theirs, blank - theirs * updates)
+    return ddata, read * (others / safe[1]) * product_of_zeros(count - theirs, blank - theirs * updates)
 
 
 def product_of_zeros(count, total):
-    """The product of `count` factors that are zero and add up to `total`: 1, the factor, or 0; exact to second order."""
-    none, one = (op.CastLike(op.Equal(count, op.CastLike(np.float32(n), count)), count) for n in (0.0, 1.0))
+    """The product of `count` zero factors that add up to `total`: 1, the factor, or 0; exact to second order."""
+    none, one = (op.CastLike(op.Equal(count, n), count) for n in (0.0, 1.0))
     return none + one * total
+
+
+def flattened(data, indices, batch_dims=0):
+    """How an op on tuples of indices acts on the data as a matrix: rows that a tuple names × what lies behind.
+
+    Returns the number of the row for each tuple, the shape of the matrix, and the shape [tuples, behind].
+    """
+    named = op.Shape(indices, start=-1) + batch_dims
+    lead, behind = op.Slice(op.Shape(data), [0], named), op.Slice(op.Shape(data), named, [2**31 - 1])
+    rows, columns = op.ReduceProd(lead, keepdims=1), op.ReduceProd(behind, keepdims=1)
+    numbers = op.Reshape(op.Range(np.int64(0), op.Squeeze(rows, [0]), np.int64(1)), lead, allowzero=1)
+    row = op.GatherND(numbers, indices, batch_dims=batch_dims)
+    tuples = op.Reshape(op.Size(row), [1])
+    return op.Reshape(row, tuples, allowzero=1), op.Concat(rows, columns, axis=0), op.Concat(tuples, columns, axis=0)
+
+
+@traced("ddata")
+def gather_nd_vjp(doutput, data, indices, *, batch_dims: int = 0):
+    """dx = dy added up at the indices; through a matrix, because ScatterND with repeated indices races."""
+    row, table, spread = flattened(data, indices, batch_dims)
+    index = op.Expand(op.Unsqueeze(row, [1]), spread)
+    empty = op.Expand(op.CastLike(0.0, data), table)
+    return reshape_like(scatter(empty, index, op.Reshape(doutput, spread, allowzero=1), 0, "add"), data)
+
+
+@traced("ddata", "dupdates")
+def scatter_nd_vjp(doutput, data, indices, updates, output, *, reduction: str = "none"):
+    """dx = dy where nothing was written; du = dy[i]. Reductions: as `scattered`, through a matrix."""
+    if reduction == "add":
+        return op.Identity(doutput), op.GatherND(doutput, indices)
+    row, table, spread = flattened(data, indices)
+    if reduction != "none":
+        index = op.Expand(op.Unsqueeze(row, [1]), spread)
+        flat = [
+            op.Reshape(x, shape, allowzero=1)
+            for x, shape in ((doutput, table), (data, table), (updates, spread), (output, table))
+        ]
+        results = scattered(flat[0], flat[1], index, flat[2], flat[3], 0, reduction)
+        return tuple(reshape_like(x, like) for x, like in zip(results, (data, updates), strict=True))
+    read = op.GatherND(doutput, indices)
+    if not distinct(row, 0, (table.elements or (None,))[:1]):
+        wins = op.CastLike(kept(op.Expand(np.int64(0), op.Slice(table, [0], [1])), row, row, 0), read)
+        read = reshape_like(op.Reshape(read, spread, allowzero=1) * op.Unsqueeze(wins, [1]), updates)
+    return op.ScatterND(doutput, indices, zeros_like(updates)), read
+
+
+@traced("dX")
+def unique_vjp(dY, X, indices, *, axis: int | None = None):
+    """dX = dY at the first of the elements, or slices, that are equal."""
+    if axis is None:
+        flat = op.Reshape(X, [-1])
+        return reshape_like(scatter(zeros_like(flat), indices, dY, 0, "add"), X)
+    return gathered(dY, X, indices, axis)
+
+
+@traced("dpast_cache", "dupdate")
+def tensor_scatter_vjp(dpresent_cache, past_cache, update, write_indices, *, axis: int = -2, mode: str = "linear"):
+    """du = dy where u was written, and dx = dy elsewhere; a batch entry b is written from write_indices[b] on."""
+    rank = update.rank
+    steps = op.Range(np.int64(0), op.Squeeze(op.Gather(op.Shape(update), [axis]), [0]), np.int64(1))
+    place = op.Unsqueeze(steps, list(range(1, rank - axis % rank)))
+    if write_indices is not None:
+        place = op.Unsqueeze(write_indices, list(range(1, rank))) + place
+    if mode == "circular":
+        place = op.Mod(place, op.Gather(op.Shape(past_cache), [axis]))
+    index = op.Expand(place, op.Shape(update))
+    dpast = op.ScatterElements(dpresent_cache, index, zeros_like(update), axis=axis)
+    return dpast, op.GatherElements(dpresent_cache, index, axis=axis)

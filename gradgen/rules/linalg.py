@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import string
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,20 +22,36 @@ def matmul_vjp(dY, A, B):
         return _with_vector(dY, A, B)
     if A.rank == B.rank == 2:
         return op.Gemm(dY, B, transB=1), op.Gemm(A, dY, transA=1)
-    dA = _matrices(dY, transpose_matrix(B), A)
+    batch = _broadcast([A.shape[:-2], B.shape[:-2]])
+    dA = sum_to(_product(dY, transpose_matrix(B), (*batch, *A.shape[-2:])), A)
     if B.rank == 2:
-        dB = op.Gemm(op.Flatten(A, axis=-1), op.Flatten(dY, axis=-1), transA=1)
-    else:
-        dB = _matrices(transpose_matrix(A), dY, B)
-    return sum_to(dA, A), sum_to(dB, B)
+        return dA, op.Gemm(_as_matrix(A), _as_matrix(dY), transA=1)
+    return dA, sum_to(_product(transpose_matrix(A), dY, (*batch, *B.shape[-2:])), B)
 
 
-def _matrices(left: Any, right: Any, like: Any) -> Any:
-    """The product whose matrices have the size of those of `like`."""
+def _as_matrix(x: Any) -> Any:
+    """x with all axes but the last as one; any of them may be empty."""
+    return x if x.rank == 2 else op.Flatten(x, axis=-1)
+
+
+def _product(left: Any, right: Any, shape: tuple) -> Any:
     product = op.MatMul(left, right)
-    if product.shape is not None and like.shape is not None:
-        product.shape = (*product.shape[:-2], *like.shape[-2:])
+    product.shape = shape
     return product
+
+
+def _broadcast(shapes: Sequence[tuple]) -> tuple:
+    """What is known of the shape to which all of these are broadcast."""
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
+    return tuple(_wider(dims) for dims in zip(*padded, strict=True))
+
+
+def _wider(dims: Iterable[Any]) -> Any:
+    """What is known of the size to which dimensions of these sizes are broadcast."""
+    several = set(dims) - {1}
+    sizes = [d for d in several if isinstance(d, int)]
+    return sizes[0] if sizes else several.pop() if len(several) == 1 else None if several else 1
 
 
 def _with_vector(dY: Any, A: Any, B: Any) -> tuple[Any, Any]:
@@ -44,12 +61,13 @@ def _with_vector(dY: Any, A: Any, B: Any) -> tuple[Any, Any]:
     if A.rank == 1:
         dB = op.Mul(op.Unsqueeze(A, [1]), op.Unsqueeze(dY, [-2]))
         if B.rank == 2:
-            return op.MatMul(B, dY), dB
+            # Not B·dY: onnxruntime multiplies a transposed matrix by a vector wrongly when it fuses the two.
+            return op.MatMul(dY, transpose_matrix(B)), dB
         columns = op.MatMul(B, op.Unsqueeze(dY, [-1]))
         axes = [axis for axis in range(B.rank) if axis != B.rank - 2]
         return op.ReduceSum(columns, axes, keepdims=0), dB
     dA = op.Mul(op.Unsqueeze(dY, [-1]), B)
-    return dA, op.MatMul(op.Reshape(dY, [-1]), op.Flatten(A, axis=-1))
+    return dA, op.MatMul(dY if A.rank == 2 else op.Reshape(dY, [-1]), _as_matrix(A))
 
 
 @traced("dA", "dB", "dC")
@@ -94,45 +112,52 @@ def _subscripts(equation: str, ranks: list[int]) -> tuple[list[str], str]:
 def _einsum_operand(index: int, dOutput: Any, output: str, operands: list[Any], terms: list[str]) -> Any:
     """The cotangent of one operand."""
     x, term = operands[index], terms[index]
-    pairs = [(dOutput, output)] + [(v, t) for k, (v, t) in enumerate(zip(operands, terms, strict=True)) if k != index]
+    factors = [_Factor(v, t, v.shape) for v, t in zip(operands, terms, strict=True)]
+    ct = _Factor(dOutput, output, tuple(_size(c, factors) for c in output))
+    factors = [ct, *factors[:index], *factors[index + 1 :]]
     target = term
     free = [c for c in string.ascii_letters if not any(c in t for t in [output, *terms])]
     for position, letter in enumerate(term):
         if letter in term[:position]:
             # The cotangent lives on the diagonal: an identity matrix ties a letter of its own to the first.
             spare = free.pop(0)
-            pairs.append((_identity(x, position), letter + spare))
+            factors.append(_Factor(_identity(x, position), letter + spare, (x.shape[position],) * 2))
             target = target[:position] + spare + target[position + 1 :]
-    known = {c for _, t in pairs for c in t}
-    found = "".join(c for c in target if c in known)
-    result = _contract(pairs, found)
+    known = {c for f in factors for c in f.term}
+    result = _contract(factors, "".join(c for c in target if c in known))
     missing = [axis for axis, c in enumerate(target) if c not in known]
     if missing:
         result = op.Unsqueeze(result, missing)
-    # A letter may be broadcast, here from 1 to the operand's size or there from the operand's 1.
+    # A letter may be broadcast: here from 1 to the operand's size, or there from the operand's 1.
     return sum_to(op.Expand(result, op.Shape(x)), x)
 
 
-def _contract(pairs: list[tuple[Any, str]], target: str) -> Any:
-    """The product of the operands, summed to the subscripts of `target`; scalars are multiplied in."""
-    scalars = [v for v, t in pairs if not t]
-    pairs = [(v, t) for v, t in pairs if t]
+class _Factor(NamedTuple):
+    """A factor of a contraction: its subscripts and what is known of their sizes."""
+
+    value: Any
+    term: str
+    shape: tuple
+
+
+def _contract(factors: list[_Factor], target: str) -> Any:
+    """The product of the factors, summed to the subscripts of `target`; scalars are multiplied in."""
+    scalars = [f.value for f in factors if not f.term]
+    factors = [f for f in factors if f.term]
     result = None
-    if len(pairs) == 1 and sorted(pairs[0][1]) == sorted(target):
-        value, term = pairs[0]
-        result = op.Transpose(value, perm=[term.index(c) for c in target])
-    elif pairs:
-        result = op.Einsum(*(v for v, _ in pairs), equation=",".join(t for _, t in pairs) + "->" + target)
-        result.shape = tuple(_dimension(c, pairs) for c in target)
+    if len(factors) == 1 and sorted(factors[0].term) == sorted(target):
+        result = op.Transpose(factors[0].value, perm=[factors[0].term.index(c) for c in target])
+    elif factors:
+        result = op.Einsum(*(f.value for f in factors), equation=",".join(f.term for f in factors) + "->" + target)
+        result.shape = tuple(_size(c, factors) for c in target)
     for scalar in scalars:
         result = scalar if result is None else op.Mul(result, scalar)
     return result
 
 
-def _dimension(letter: str, pairs: list[tuple[Any, str]]) -> Any:
-    """What is known of the size of a letter: operands of size 1 are broadcast."""
-    sizes = {v.shape[t.index(letter)] for v, t in pairs if letter in t} - {1}
-    return sizes.pop() if len(sizes) == 1 else (None if sizes else 1)
+def _size(letter: str, factors: list[_Factor]) -> Any:
+    """What is known of the size of a letter; factors in which it is 1 are broadcast."""
+    return _wider(f.shape[f.term.index(letter)] for f in factors if letter in f.term)
 
 
 def _identity(x: Any, axis: int) -> Any:

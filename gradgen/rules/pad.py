@@ -58,7 +58,7 @@ def _fold_back(ct, data, known, mode):
     """ct folded onto the elements that its border was copied from, or None where sizes are unknown."""
     if not all(isinstance(data.shape[a], int) for a in known):
         return None
-    plans = [(axis, data.shape[axis], _runs(data.shape[axis], *sides, mode)) for axis, sides in known.items()]
+    plans = [(axis, data.shape[axis], _runs(data.shape[axis], sides, mode)) for axis, sides in known.items()]
     if any(runs is None for _, _, runs in plans):
         return None
     for axis, size, runs in plans:
@@ -66,14 +66,14 @@ def _fold_back(ct, data, known, mode):
     return op.Identity(ct)
 
 
-def _runs(size, before, after, mode):
+def _runs(size, sides, mode):
     """(position, length, source, step) of the stretches of a padded axis that were copied from adjoining elements.
 
     Step 0 repeats one element. None where there are too many stretches, or where the runtime is the one to tell.
     """
     # As the runtime does it, negative pads cut first, and what is left is repeated.
-    kept = np.arange(max(0, -before), size - max(0, -after))
-    before, after = max(0, before), max(0, after)
+    kept = np.arange(max(0, -sides[0]), size - max(0, -sides[1]))
+    before, after = max(0, sides[0]), max(0, sides[1])
     if not kept.size or (mode == "reflect" and max(before, after) >= kept.size):
         return None
     source = np.pad(kept, (before, after), mode=mode)

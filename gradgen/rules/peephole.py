@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gradgen.rules.lang import op, same_shape
+from gradgen.rules.lang import op, same_dim, same_shape
 
 PEEPHOLES: dict[str, Callable[..., Any]] = {}
 
@@ -149,21 +149,30 @@ def _size(inputs, attrs):
 def _reshape(inputs, attrs):
     x, target = inputs
     elements = target.elements
-    if elements is None or None in elements:
-        return None
-    if attrs.get("allowzero", 0) == 0 and 0 in elements:
+    if elements is None or (attrs.get("allowzero", 0) == 0 and 0 in elements):
         return None
     if -1 not in elements and same_shape(x.shape, elements):
         return x
-    names = [e for e in elements if not isinstance(e, int)]
-    if target.const is None and len(names) == 1 and -1 not in elements and 0 not in elements:
-        # One dimension by name: -1 stands for it, and no Shape arithmetic is left.
-        result = op.Reshape(x, np_constant([e if isinstance(e, int) else -1 for e in elements]))
-        result.shape = tuple(elements)
-        return result
+    if target.const is None and -1 not in elements and 0 not in elements:
+        sizes = _reshape_sizes(x, elements)
+        if sizes is not None:
+            result = op.Reshape(x, np_constant(sizes))
+            result.shape = tuple(elements)
+            return result
     producer = x.producer
     if producer is not None and producer.op_type == "Reshape" and target.const is not None and 0 not in elements:
         return op.Reshape(producer.inputs[0], target) if producer.inputs[0] is not x else None
+    return None
+
+
+def _reshape_sizes(x, elements):
+    """A constant target of Reshape for dimensions that are not all known, so that no Shape arithmetic is left."""
+    unknown = [i for i, e in enumerate(elements) if not isinstance(e, int)]
+    if len(unknown) == 1:
+        return [-1 if i in unknown else e for i, e in enumerate(elements)]
+    # 0 copies a dimension from its place in x. Beside a -1 it would fail where that dimension is 0.
+    if x.shape is not None and all(i < len(x.shape) and same_dim(x.shape[i], elements[i]) for i in unknown):
+        return [0 if i in unknown else e for i, e in enumerate(elements)]
     return None
 
 

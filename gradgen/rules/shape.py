@@ -36,11 +36,23 @@ def flatten_vjp(doutput, input):
     return dinput
 
 
-@vjp
-def expand_vjp(doutput, input):
+@traced("dinput")
+def expand_vjp(doutput, input, shape):
     """dx = Σ dy over the axes along which x was repeated."""
-    dinput = sum_to(doutput, input)
-    return dinput
+    if shape.const is None or input.shape is None:
+        return sum_to(doutput, input)
+    # A target of 1 keeps an axis as it is, whatever its size: what the shapes of dy and x alone do not tell.
+    rank = len(input.shape)
+    target = [1] * (rank - shape.const.size) + shape.const.tolist()
+    lead = len(target) - rank
+    pairs = list(zip(input.shape, target[lead:], strict=True))
+    if any(not isinstance(size, int) and wanted != 1 for size, wanted in pairs):
+        return sum_to(doutput, input)
+    inner = [lead + a for a, (size, wanted) in enumerate(pairs) if size == 1 and wanted != 1]
+    if not lead and not inner:
+        return op.Identity(doutput)
+    summed = op.ReduceSum(doutput, [*range(lead), *inner], keepdims=0 if lead else 1)
+    return reshape_like(summed, input) if lead and inner else summed
 
 
 @traced("ddata")
@@ -95,8 +107,9 @@ def depth_to_space_vjp(doutput, input, *, blocksize, mode):
         return op.SpaceToDepth(doutput, blocksize=blocksize)
     # [b, c, h·s, w·s] → [b, c, h, s, w, s] → [b, c, s, s, h, w]
     batch, height, width = op.Shape(input, end=1), op.Shape(input, start=2, end=3), op.Shape(input, start=3)
-    channels = op.Shape(doutput, start=1, end=2)
-    blocks = op.Reshape(doutput, op.Concat(batch, channels, height, [blocksize], width, [blocksize], axis=0), allowzero=1)
+    channels = op.Div(op.Shape(input, start=1, end=2), [blocksize**2])
+    sizes = op.Concat(batch, channels, height, [blocksize], width, [blocksize], axis=0)
+    blocks = op.Reshape(doutput, sizes, allowzero=1)
     return reshape_like(op.Transpose(blocks, perm=[0, 1, 3, 5, 2, 4]), input)
 
 

@@ -75,9 +75,9 @@ def tanh_vjp(doutput, output):
 
 
 @vjp
-def asinh_vjp(doutput, output):
-    """dx = dy/√(1 + x²) = dy/cosh y, which does not overflow where x² would."""
-    dinput = doutput / op.Cosh(output)
+def asinh_vjp(doutput, input):
+    """dx = dy/√(1 + x²)."""
+    dinput = doutput / op.Sqrt(input * input + 1.0)
     return dinput
 
 

@@ -100,7 +100,8 @@ def _static_slices(data, starts, ends, axes, steps):
     """
     if data.shape is None or any(v is not None and v.const is None for v in (starts, ends, axes, steps)):
         return None
-    rank, slices = len(data.shape), []
+    rank = len(data.shape)
+    slices: list[tuple[int, int, int | None, int, int | None]] = []
     for k, (start, end) in enumerate(zip(starts.const.tolist(), ends.const.tolist(), strict=True)):
         axis = k if axes is None else int(axes.const[k]) % rank
         step = 1 if steps is None else int(steps.const[k])
@@ -152,9 +153,10 @@ def _unslice_contiguous(ct, data, starts, ends, axes):
     starts, ends = op.Cast(starts, to=ir.DataType.INT64), op.Cast(ends, to=ir.DataType.INT64)
     if axes is None:
         axes = op.Range(np.asarray(0, np.int64), op.Size(starts), np.asarray(1, np.int64))
-    sizes = op.Gather(op.Shape(data), axes)
+    single = axes.const is not None and axes.const.size == 1
+    sizes = extent(data, int(axes.const.item())) if single else op.Gather(op.Shape(data), axes)
     first, past = _clamp(starts, sizes), _clamp(ends, sizes)
-    behind = sizes - op.Max(first, past)
+    behind = sizes - (past if past is sizes or first.const is not None else op.Max(first, past))
     return op.Pad(ct, op.Concat(first, behind, axis=0), None, axes)
 
 
@@ -179,7 +181,7 @@ def tile_vjp(doutput, input, repeats):
         pairs = op.Concat(op.Unsqueeze(repeats, [1]), op.Unsqueeze(op.Shape(input), [1]), axis=1)
         apart = op.Reshape(doutput, op.Reshape(pairs, [-1]), allowzero=1)
         copies = op.Range(np.asarray(0, np.int64), op.Size(pairs), np.asarray(2, np.int64))
-        return reshape_like(op.ReduceSum(apart, copies, keepdims=0), input)
+        return op.ReduceSum(apart, copies, keepdims=0)
     counts = [int(r) for r in repeats.const]
     tiled = [a for a, r in enumerate(counts) if r != 1]
     if not tiled:

@@ -1,0 +1,284 @@
+"""Rules of convolutions: Conv, ConvTranspose, Col2Im, and the geometry of their windows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from gradgen.rules.lang import op, traced
+from gradgen.rules.library import reshape_like
+
+# The one-hot kernel of im2col is a constant up to this many elements, and tiled at run time beyond.
+KERNEL_LIMIT = 16384
+
+
+def conv_defaults(attributes: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Strides, dilations and kernel_shape; pads too, as far as auto_pad and the sizes say them.
+
+    Where auto_pad is resolved it becomes NOTSET; SAME with a size that is known at run time alone keeps it.
+    """
+    sizes, kernel = _spatial(values.get("X")), _kernel(attributes, values)
+    if kernel is None:
+        return {}
+    rank = len(kernel)
+    strides, dilations = _windows(attributes, rank)
+    resolved = {"strides": strides, "dilations": dilations}
+    if None not in kernel:
+        resolved["kernel_shape"] = kernel
+    pads = attributes.get("pads") or [0] * 2 * rank
+    if attributes.get("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER"):
+        totals = [
+            _same_total(n, k, s, d)
+            for n, k, s, d in zip(sizes or [None] * rank, kernel, strides, dilations, strict=True)
+        ]
+        if None in totals:
+            return resolved
+        pads = _distribute(totals, attributes["auto_pad"] == "SAME_UPPER")
+    elif attributes.get("auto_pad") == "VALID":
+        pads = [0] * 2 * rank
+    return {**resolved, "pads": pads, "auto_pad": "NOTSET"}
+
+
+def conv_transpose_defaults(attributes: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Strides, dilations, kernel_shape, output_padding; pads where auto_pad, output_shape and the sizes say them.
+
+    Resolved pads make auto_pad NOTSET. They cut at the end what the windows reach, so output_padding is taken in.
+    """
+    sizes, kernel = _spatial(values.get("X")), _kernel(attributes, values)
+    if kernel is None:
+        return {}
+    rank = len(kernel)
+    strides, dilations = _windows(attributes, rank)
+    extra = attributes.get("output_padding") or [0] * rank
+    resolved = {"strides": strides, "dilations": dilations, "output_padding": extra}
+    if None not in kernel:
+        resolved["kernel_shape"] = kernel
+    shape, auto_pad = attributes.get("output_shape"), attributes.get("auto_pad", "NOTSET")
+    if shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        if None in kernel or (shape and (sizes is None or not all(isinstance(n, int) for n in sizes))):
+            return resolved
+        totals = []
+        for i, (k, s, d, e) in enumerate(zip(kernel, strides, dilations, extra, strict=True)):
+            # Without output_shape the result has s elements for each of the input's, whatever its size.
+            reached = s * (sizes[i] - 1 if shape and sizes else -1) + (k - 1) * d + 1
+            totals.append(max(reached + e - (list(shape)[-rank:][i] if shape else 0), 0))
+        pads = _distribute(totals, auto_pad == "SAME_UPPER")
+    else:
+        pads = [0] * 2 * rank if auto_pad == "VALID" else attributes.get("pads") or [0] * 2 * rank
+    return {**resolved, "pads": pads, "auto_pad": "NOTSET"}
+
+
+def col2im_defaults(attributes: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Strides, dilations and pads, by the number of dimensions of the image."""
+    shapes = [values[n].shape for n in ("image_shape", "block_shape") if n in values and values[n].shape]
+    known = [s[0] for s in shapes if isinstance(s[0], int)]
+    if not known:
+        return {}
+    strides, dilations = _windows(attributes, known[0])
+    return {"strides": strides, "dilations": dilations, "pads": attributes.get("pads") or [0] * 2 * known[0]}
+
+
+def _spatial(x: Any) -> list[Any] | None:
+    return None if x is None or x.shape is None else list(x.shape[2:])
+
+
+def _kernel(attributes: dict[str, Any], values: dict[str, Any]) -> list[Any] | None:
+    """The kernel's sizes, None for one that is unknown; None where not even their number is known."""
+    if attributes.get("kernel_shape"):
+        return list(attributes["kernel_shape"])
+    kernel = _spatial(values.get("W"))
+    if kernel is None:
+        sizes = _spatial(values.get("X"))
+        return None if sizes is None else [None] * len(sizes)
+    return [k if isinstance(k, int) else None for k in kernel]
+
+
+def _windows(attributes: dict[str, Any], rank: int) -> tuple[list[int], list[int]]:
+    return attributes.get("strides") or [1] * rank, attributes.get("dilations") or [1] * rank
+
+
+def _same_total(size: Any, kernel: int | None, stride: int, dilation: int) -> int | None:
+    """The padding of both ends together under SAME: with stride 1 it does not depend on the size."""
+    if kernel is None or (stride != 1 and not isinstance(size, int)):
+        return None
+    before = 0 if stride == 1 else (-(-size // stride) - 1) * stride + 1 - size
+    return max(before + (kernel - 1) * dilation, 0)
+
+
+def _distribute(totals: list[Any], upper: bool) -> list[int]:
+    small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
+    return small + large if upper else large + small
+
+
+@traced("dX", "dW", "dB")
+def conv_vjp(dY, X, W, *, kernel_shape=None, strides=None, pads=None, dilations=None, group=1, auto_pad="NOTSET"):
+    """dX = ConvTranspose(dY, W), dW = Σ_n dY·im2col(X)ᵀ, dB = Σ dY over all but the channels."""
+    windows = {"strides": strides, "dilations": dilations}
+    if pads is None:
+        dX = _fit(op.ConvTranspose(dY, W, group=group, **windows), X, _same_begin(X, W, windows, auto_pad))
+        patches = _patches(X, kernel_shape, op.Shape(W, start=2), {**windows, "auto_pad": auto_pad})
+    else:
+        dX = _scatter(dY, X, W, kernel_shape, {**windows, "pads": pads}, group)
+        patches = _patches(X, kernel_shape, op.Shape(W, start=2), {**windows, "pads": pads})
+    return dX, _kernel_cotangent(dY, patches, X, W, group), _channel_sum(dY, X)
+
+
+@traced("dX", "dW", "dB")
+def conv_vjp__pointwise(dY, X, W, *, group=1):
+    """The kernel has one element and visits each place once: dX = Conv(dY, Wᵀ), dW = Σ_n dY·Xᵀ."""
+    flipped = op.Transpose(W, perm=[1, 0, *range(2, W.rank)])
+    return op.Conv(dY, flipped), _kernel_cotangent(dY, X, X, W, 1), _channel_sum(dY, X)
+
+
+def _scatter(dY: Any, X: Any, W: Any, kernel: list[int] | None, windows: dict[str, Any], group: int) -> Any:
+    """ConvTranspose of dY to the size of X; the rows at the end that no window reaches get zeros."""
+    sizes, strides = _spatial(X) or [], windows["strides"]
+    if kernel is not None and all(isinstance(n, int) or s == 1 for n, s in zip(sizes, strides, strict=True)):
+        rank = len(sizes)
+        ends = zip(sizes, kernel, strides, windows["dilations"], windows["pads"], windows["pads"][rank:], strict=False)
+        rest = [0 if s == 1 else (n + p + q - (k - 1) * d - 1) % s for n, k, s, d, p, q in ends]
+        result = op.ConvTranspose(
+            dY, W, group=group, output_padding=rest if any(rest) else None, kernel_shape=kernel, **windows
+        )
+        result.shape = X.shape
+        return result
+    begin = np.asarray(windows["pads"][: len(sizes)])
+    return _fit(op.ConvTranspose(dY, W, group=group, **{**windows, "pads": None}), X, begin)
+
+
+def _fit(whole: Any, like: Any, begin: Any) -> Any:
+    """The part of `whole` from `begin` on that has the spatial size of `like`, with zeros where it ends before."""
+    end = op.Add(op.Sub(op.Shape(like, start=2), op.Shape(whole, start=2)), begin)
+    fitted = op.Pad(whole, op.Concat(op.Neg(begin), end, axis=0), None, np.arange(2, like.rank))
+    fitted.shape = like.shape
+    return fitted
+
+
+def _same_begin(X: Any, W: Any, windows: dict[str, Any], auto_pad: str) -> Any:
+    """The padding in front under SAME, where sizes are known at run time alone."""
+    sizes, strides = op.Shape(X, start=2), np.asarray(windows["strides"], np.int64)
+    steps = op.Sub(op.Div(op.Add(sizes, strides - 1), strides), 1)
+    reach = op.Mul(op.Sub(op.Shape(W, start=2), 1), np.asarray(windows["dilations"], np.int64))
+    total = op.Max(op.Sub(op.Add(op.Add(op.Mul(steps, strides), reach), 1), sizes), np.zeros(1, np.int64))
+    return op.Div(total if auto_pad == "SAME_UPPER" else op.Add(total, 1), 2)
+
+
+def _patches(x: Any, kernel: list[int] | None, kernel_sizes: Any, windows: dict[str, Any]) -> Any:
+    """im2col: x [N, C, …] to [N, C·kk, …] (or [N·C, kk, …] where C is unknown), by a Conv with a one-hot kernel."""
+    if kernel is None:
+        taps = op.ReduceProd(kernel_sizes, keepdims=0)
+        steps = op.Range(0, taps, 1)
+        eye = op.CastLike(op.Equal(op.Unsqueeze(steps, [1]), steps), x)
+        one_hot = op.Reshape(eye, op.Concat(np.asarray([-1, 1]), kernel_sizes, axis=0))
+    else:
+        count = math.prod(kernel)
+        one_hot = op.CastLike(np.eye(count, dtype=np.float32).reshape(count, 1, *kernel), x)
+    channels = x.shape[1]
+    if not isinstance(channels, int):
+        x = op.Reshape(x, op.Concat(np.asarray([-1, 1]), op.Shape(x, start=2), axis=0))
+        channels = 1
+    if channels > 1:
+        one_hot = _tiled(one_hot, channels)
+    patches = op.Conv(x, one_hot, group=channels, kernel_shape=kernel, **windows)
+    patches.shape = patches.shape or (x.shape[0], *[None] * (x.rank - 1))
+    return patches
+
+
+def _tiled(one_hot: Any, channels: int) -> Any:
+    repeats = np.asarray([channels] + [1] * (one_hot.rank - 1))
+    if one_hot.const is not None and one_hot.const.size * channels <= KERNEL_LIMIT:
+        return op.Identity(np.tile(one_hot.const, repeats))
+    return op.Tile(one_hot, repeats)
+
+
+def _kernel_cotangent(places: Any, patches: Any, X: Any, W: Any, group: int) -> Any:
+    """Σ_n places·patchesᵀ in each group: places [N, K, …] and patches [N, C·kk, …] to W [K, C/group, …]."""
+    rows, columns = W.shape[0], _product(W, 1)
+    rows = [rows // group] if isinstance(rows, int) else op.Div(op.Shape(W, end=1), group)
+    length, number = _product(patches, 2), op.Shape(X, end=1)
+    groups = [[group]] if group > 1 else []
+    left = op.Reshape(places, _joined(number, *groups, rows, length), allowzero=1)
+    right = op.Reshape(patches, _joined(number, *groups, columns, length), allowzero=1)
+    return reshape_like(op.ReduceSum(op.MatMul(left, _swap(right)), [0], keepdims=0), W)
+
+
+def _swap(x: Any) -> Any:
+    return op.Transpose(x, perm=[*range(x.rank - 2), x.rank - 1, x.rank - 2])
+
+
+def _product(x: Any, start: int) -> Any:
+    """The number of elements of the axes from `start` on, as a one-element list or tensor."""
+    dims = x.shape[start:]
+    if all(isinstance(d, int) for d in dims):
+        return [math.prod(dims)]
+    return op.ReduceProd(op.Shape(x, start=start), keepdims=1) if len(dims) > 1 else op.Shape(x, start=start)
+
+
+def _joined(*parts: Any) -> Any:
+    return op.Concat(*(np.asarray(p, np.int64) if isinstance(p, list) else p for p in parts), axis=0)
+
+
+def _channel_sum(dY: Any, X: Any) -> Any:
+    return op.ReduceSum(dY, [0, *range(2, X.rank)], keepdims=0)
+
+
+@traced("dX", "dW", "dB")
+def conv_transpose_vjp(
+    dY, X, W, *, kernel_shape=None, strides=None, pads=None, dilations=None, group=1, auto_pad="NOTSET",
+    output_padding=None, output_shape=None,
+):  # fmt: skip
+    """dX = Conv(dY, W), dW = Σ_n X·im2col(dY)ᵀ, dB = Σ dY over all but the channels."""
+    windows = {"strides": strides, "dilations": dilations}
+    if pads is None:
+        begin, end = _transpose_pads(X, W, windows, output_padding, output_shape, auto_pad)
+        image, pads = op.Pad(dY, op.Concat(begin, end, axis=0), None, np.arange(2, X.rank)), [0] * len(strides) * 2
+    else:
+        image, pads = _reached(dY, X, kernel_shape, windows, pads, output_padding)
+    dX = op.Conv(image, W, group=group, pads=pads, **windows)
+    dX.shape = X.shape
+    patches = _patches(image, kernel_shape, op.Shape(W, start=2), {**windows, "pads": pads})
+    return dX, _kernel_cotangent(X, patches, X, W, group), _channel_sum(dY, X)
+
+
+def _reached(dY: Any, X: Any, kernel: list[int] | None, windows: dict, pads: list[int], extra: list[int]) -> Any:
+    """dY and the pads with which a Conv has as many windows as X has places.
+
+    What output_padding or output_shape add beyond the last window is cut off where another window would fit there.
+    """
+    rank, strides = len(extra), windows["strides"]
+    beyond = [e - p for e, p in zip(extra, pads[rank:], strict=True)]
+    sizes, results = _spatial(X) or [], (_spatial(dY) or [])
+    for i, (n, m) in enumerate(zip(sizes, results, strict=False)):
+        if kernel is not None and isinstance(n, int) and isinstance(m, int):
+            beyond[i] = m + pads[i] - (n - 1) * strides[i] - (kernel[i] - 1) * windows["dilations"][i] - 1
+    begin = pads[:rank]
+    if all(b < s for b, s in zip(beyond, strides, strict=True)):
+        return dY, begin + [max(-b, 0) for b in beyond]
+    return op.Pad(dY, np.asarray(begin + [-b for b in beyond]), None, np.arange(2, rank + 2)), [0] * 2 * rank
+
+
+def _transpose_pads(X: Any, W: Any, windows: dict, extra: list[int], shape: list[int] | None, auto_pad: str) -> Any:
+    """What dY lacks, in front and at the end, of all that the windows reach; sizes are known at run time alone."""
+    strides, added = np.asarray(windows["strides"]), np.asarray(extra)
+    reach = op.Add(op.Mul(op.Sub(op.Shape(W, start=2), 1), np.asarray(windows["dilations"])), 1)
+    nothing = np.zeros(1, np.int64)
+    if shape:
+        result = np.asarray(shape[-len(extra) :])
+        reached = op.Add(op.Mul(op.Sub(op.Shape(X, start=2), 1), strides), reach)
+        total = op.Max(op.Sub(reached, result - added), nothing)
+        lacking = op.Sub(reached, result)
+    else:
+        total = op.Max(op.Sub(reach, strides - added), nothing)
+        lacking = op.Sub(total, added)
+    begin = op.Div(total if auto_pad == "SAME_UPPER" else op.Add(total, 1), 2)
+    return begin, op.Sub(lacking, begin)
+
+
+@traced("dinput")
+def col2im_vjp(doutput, input, block_shape, *, strides=None, pads=None, dilations=None):
+    """dinput = im2col(doutput)."""
+    kernel = None if block_shape.const is None else [int(k) for k in block_shape.const]
+    patches = _patches(doutput, kernel, block_shape, {"strides": strides, "pads": pads, "dilations": dilations})
+    return reshape_like(patches, input)
