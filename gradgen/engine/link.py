@@ -212,7 +212,16 @@ class Linker:
         out = ir.Value(name=self.names.unique(base), type=like.type, shape=like.shape)
         node = ir.Node("", op_type, inputs, ir.convenience.convert_attributes(attributes), outputs=[out])
         node.name = self.names.unique(f"{out.name}/{op_type}")
+        node.metadata_props["gradgen.node"] = like.name or ""
         self._append(node)
+        return out
+
+    def add(self, pair: Sequence[ir.Value], like: ir.Value) -> ir.Value:
+        """Append the sum of two contributions to the cotangent of `like`."""
+        out = self.node("Add", pair, like, f"{like.name}/cotangent")
+        producer = out.producer()
+        assert producer is not None
+        producer.metadata_props["gradgen.sum"] = "1"
         return out
 
     def publish(self, value: ir.Value, name: str, like: ir.Value) -> ir.Value:
