@@ -28,17 +28,27 @@ def rewrite(graph: ir.Graph, linker: Any) -> None:
     for _ in range(PASSES):
         changed = False
         for node in graph:
-            if not linked(node) or node.outputs[0].is_graph_output() or not node.outputs[0].uses():
+            if not linked(node) or not (node.outputs[0].uses() or node.outputs[0].is_graph_output()):
                 continue
             for fn in PATTERNS:
                 value = fn(node, linker.anchored(node))
-                if value is not None:
-                    node.outputs[0].replace_all_uses_with(value)
+                if value is not None and _replace(node.outputs[0], value):
                     _drop(node, graph)
                     changed = True
                     break
         if not changed:
             return
+
+
+def _replace(old: ir.Value, new: ir.Value) -> bool:
+    """Let a value take another's place; False where that is a public output and the new one is not free to be."""
+    if old.is_graph_output():
+        if new.is_graph_output() or not linked(new.producer()):
+            return False
+        old.name, new.name = f"{old.name}/replaced", old.name
+        new.type, new.shape = old.type, old.shape
+    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    return True
 
 
 def _drop(node: ir.Node, graph: ir.Graph) -> None:
