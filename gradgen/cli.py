@@ -27,7 +27,9 @@ class LazyGroup(click.Group):
         try:
             return importlib.import_module("gradgen.generator.main").command
         except ModuleNotFoundError as error:
-            raise click.ClickException(f"`gradgen generate` needs {error.name}: pip install 'onnx-gradgen[generate]'") from None
+            raise click.ClickException(
+                f"`gradgen generate` needs {error.name}: pip install 'onnx-gradgen[generate]'"
+            ) from None
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -38,8 +40,8 @@ def cli() -> None:
 
 def _shared(fn: Any) -> Any:
     for option in (
-        click.option("--check", is_flag=True, help="Run both models and compare with finite differences."),
-        click.option("--inputs", "feeds", type=click.Path(path_type=Path), help="An .npz with the model's inputs for --check."),
+        click.option("--check", is_flag=True, help="Run both models and compare with differences."),
+        click.option("--inputs", "feeds", type=click.Path(path_type=Path), help="An .npz with inputs for --check."),
         click.option("--no-inline", is_flag=True, help="Keep calls into the function library, for reading."),
         click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The file to write."),
         click.option("--wrt", multiple=True, help="What to differentiate with respect to: a name, a glob, `inputs` or "
@@ -98,7 +100,9 @@ def coverage(ops: tuple[str, ...]) -> None:
     rows = [r for r in registered().rows() if not ops or r.op_type in ops]
     for row in sorted(rows, key=lambda r: (r.domain, r.op_type, r.since)):
         inputs = [n.rstrip("*") for n in row.inputs]
-        said = [f"{n}: {row.disposition(i)}" + (f" ({row.none[n]})" if n in row.none else "") for i, n in enumerate(inputs)]
+        said = [
+            f"{n}: {row.disposition(i)}" + (f" ({row.none[n]})" if n in row.none else "") for i, n in enumerate(inputs)
+        ]
         table.add_row(row.op_type, str(row.since), ", ".join(f.rule for f in row.forms) or "–", "; ".join(said))
     Console().print(table)
     missing = sorted(set(ops) - {r.op_type for r in rows})
@@ -124,7 +128,9 @@ class _one_line:  # noqa: N801  (a context manager reads as a verb)
             raise SystemExit(2) from None
 
 
-def _write(path: Path, of: tuple[str, ...], wrt: tuple[str, ...], output: Path, check: bool, feeds: Path | None, call: Any) -> None:
+def _write(
+    path: Path, of: tuple[str, ...], wrt: tuple[str, ...], output: Path, check: bool, feeds: Path | None, call: Any
+) -> None:
     """Differentiate, write, and check if asked."""
     from rich.console import Console
 

@@ -79,7 +79,9 @@ def test_a_right_rule_passes(monkeypatch):
     assert failures(right, monkeypatch) == []
 
 
-@pytest.mark.parametrize("rule", [swapped, scaled, not_summed, forgets_the_cotangent, wrong_sign_of_b], ids=lambda r: r.name)
+@pytest.mark.parametrize(
+    "rule", [swapped, scaled, not_summed, forgets_the_cotangent, wrong_sign_of_b], ids=lambda r: r.name
+)
 def test_a_wrong_rule_is_seen(rule, monkeypatch):
     failed = failures(rule, monkeypatch)
     assert any(f.startswith("check_first_order") for f in failed), failed

@@ -48,17 +48,20 @@ def plain(monkeypatch):
 
 CASES = {
     "adjacent_views": (
-        "g (float[2,3,4] x) => (float[24] y) { a = Reshape(x, s)\n b = Unsqueeze(a, t)\n c = Flatten<axis=2>(b)\n d = Reshape(c, u)\n y = Mul(d, d) }",
+        """g (float[2,3,4] x) => (float[24] y) {
+            a = Reshape(x, s)\n b = Unsqueeze(a, t)\n c = Flatten<axis=2>(b)\n d = Reshape(c, u)\n y = Mul(d, d) }""",
         {"s": np.array([6, 4]), "t": np.array([0]), "u": np.array([24])},
         ["Mul", "Add", "Reshape"],
     ),
     "cancelled_transposes": (
-        "g (float[2,3,4] x) => (float[2,3,4] y) { a = Transpose<perm=[1,2,0]>(x)\n b = Transpose<perm=[2,0,1]>(a)\n y = Mul(b, b) }",
+        "g (float[2,3,4] x) => (float[2,3,4] y)"
+        "{ a = Transpose<perm=[1,2,0]>(x)\n b = Transpose<perm=[2,0,1]>(a)\n y = Mul(b, b) }",
         {},
         ["Mul", "Add"],
     ),
     "composed_transposes": (
-        "g (float[2,3,4] x) => (float[4,3,2] y) { a = Transpose<perm=[1,2,0]>(x)\n b = Transpose<perm=[1,0,2]>(a)\n y = Mul(b, b) }",
+        "g (float[2,3,4] x) => (float[4,3,2] y)"
+        "{ a = Transpose<perm=[1,2,0]>(x)\n b = Transpose<perm=[1,0,2]>(a)\n y = Mul(b, b) }",
         {},
         ["Mul", "Add", "Transpose"],
     ),
@@ -74,8 +77,8 @@ CASES = {
             a = Reshape(x, s)\n b = Unsqueeze(a, zero)\n c = Transpose<perm=[3,1,2,0,4]>(b)\n d = Squeeze(c, three)
             q = Gather<axis=0>(d, i)\n k = Gather<axis=0>(d, j)\n v = Gather<axis=0>(d, l)
             p = Mul(q, k)\n y = Mul(p, v) }""",
-        {"s": np.array([5, 4, 3, 16]), "zero": np.array([0]), "three": np.array([3]), "i": np.array(0), "j": np.array(1),
-         "l": np.array(2)},
+        {"s": np.array([5, 4, 3, 16]), "zero": np.array([0]), "three": np.array([3]), "i": np.array(0),
+         "j": np.array(1), "l": np.array(2)},
         ["Mul", "Mul", "Mul", "Mul", "Concat"],
     ),
 }  # fmt: skip
@@ -98,13 +101,19 @@ def test_the_pattern_applies_and_values_stay(name, plain):
 
 @pytest.mark.parametrize(
     ("ends", "why"),
-    [((0, 2, 3, 6), "a gap"), ((0, 3, 2, 6), "an overlap"), ((1, 3, 3, 6), "nothing at the start"), ((0, 3, 3, 5), "nothing at the end")],
+    [
+        ((0, 2, 3, 6), "a gap"),
+        ((0, 3, 2, 6), "an overlap"),
+        ((1, 3, 3, 6), "nothing at the start"),
+        ((0, 3, 3, 5), "nothing at the end"),
+    ],
 )
 def test_parts_that_do_not_tile_are_summed(ends, why, plain):
     a, b, c, d = ends
     size = min(b - a, d - c)
     proto = model(
-        f"g (float[6,4] x) => (float[{size},4] y) {{ p = Slice(x, a, b, zero)\n q = Slice(x, c, d, zero)\n y = Mul(p, q) }}",
+        f"g (float[6,4] x) => (float[{size},4] y)"
+        "{ p = Slice(x, a, b, zero)\n q = Slice(x, c, d, zero)\n y = Mul(p, q) }",
         a=np.array([a]), b=np.array([a + size]), c=np.array([c]), d=np.array([c + size]), zero=np.array([0]),
     )  # fmt: skip
     kinds, result = backward(proto, ["x"])
@@ -129,7 +138,8 @@ def test_a_view_with_another_reader_stays():
 
 def test_forward_nodes_are_left_alone():
     proto = model(
-        "g (float[2,3] x) => (float[2,3] y) { a = Transpose<perm=[1,0]>(x)\n b = Transpose<perm=[1,0]>(a)\n y = Mul(b, b) }"
+        "g (float[2,3] x) => (float[2,3] y)"
+        "{ a = Transpose<perm=[1,0]>(x)\n b = Transpose<perm=[1,0]>(a)\n y = Mul(b, b) }"
     )
     result = gradgen.vjp(proto)
     assert [n.op_type for n in result.graph.node][:3] == ["Transpose", "Transpose", "Mul"]

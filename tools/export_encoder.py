@@ -34,7 +34,13 @@ def bare(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model without the exporter's metadata."""
     model.producer_name, model.producer_version, model.doc_string = "gradgen-tools", "", ""
     del model.metadata_props[:]
-    for item in [*model.graph.node, *model.graph.value_info, *model.graph.initializer, *model.graph.input, *model.graph.output]:
+    for item in [
+        *model.graph.node,
+        *model.graph.value_info,
+        *model.graph.initializer,
+        *model.graph.input,
+        *model.graph.output,
+    ]:
         del item.metadata_props[:]
         item.doc_string = ""
     return model

@@ -1,6 +1,6 @@
 """Rewrites of the linked backward graph: named patterns that span the rules of several nodes, each one linear pass.
 
-A pattern sees only nodes that gradgen has linked; forward nodes stay as they are, so that primal values keep their bits.
+A pattern sees only nodes that gradgen has linked; forward nodes stay, so that primal values keep their bits.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ def _target(value: ir.Value) -> np.ndarray | None:
 
 
 def _same_shape(one: ir.Value, other: ir.Value) -> bool:
-    shapes = [None if v.shape is None else [d if isinstance(d, int) else d.value for d in v.shape.dims] for v in (one, other)]
+    shapes = [
+        None if v.shape is None else [d if isinstance(d, int) else d.value for d in v.shape.dims] for v in (one, other)
+    ]
     return shapes[0] is not None and None not in shapes[0] and shapes[0] == shapes[1]
 
 
@@ -137,7 +139,9 @@ def transposed_units(node: ir.Node, linker: Any) -> ir.Value | None:
         sizes = _sizes(source) or []
         like = ir.Value(type=source.type, shape=ir.Shape([sizes[p] for p in perm]), name=node.outputs[0].name)
         source = linker.node("Transpose", [source], like, f"{like.name}/transposed", perm=perm)
-    return linker.node("Reshape", [source, linker.constants.get(target)], node.outputs[0], f"{node.outputs[0].name}/view")
+    return linker.node(
+        "Reshape", [source, linker.constants.get(target)], node.outputs[0], f"{node.outputs[0].name}/view"
+    )
 
 
 @pattern
