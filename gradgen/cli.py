@@ -13,26 +13,7 @@ import click
 from gradgen.errors import GradientError, GradientWarning
 
 
-class LazyGroup(click.Group):
-    """A group whose `generate` command is imported when it is asked for: it needs jinja2, the others do not."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all commands."""
-        return sorted([*super().list_commands(ctx), "generate"])
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """A command by name."""
-        if name != "generate":
-            return super().get_command(ctx, name)
-        try:
-            return importlib.import_module("gradgen.generator.main").command
-        except ModuleNotFoundError as error:
-            raise click.ClickException(
-                f"`gradgen generate` needs {error.name}: pip install 'onnx-gradgen[generate]'"
-            ) from None
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="onnx-gradgen", prog_name="gradgen")
 def cli() -> None:
     """Gradients of ONNX models, as ONNX models in standard operators."""
@@ -107,6 +88,19 @@ def coverage(ops: tuple[str, ...]) -> None:
         name = f"{row.domain}::{row.op_type}" if row.domain else row.op_type
         table.add_row(name, str(row.since), ", ".join(dict.fromkeys(f.rule for f in row.forms)) or "–", "; ".join(said))
     Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+@cli.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def generate(arguments: tuple[str, ...]) -> None:
+    """Write a registry, a function library, tests and a coverage table from rules and tables."""
+    # Imported when it is asked for: it needs jinja2, the other commands do not.
+    try:
+        command = importlib.import_module("gradgen.generator.main").command
+    except ModuleNotFoundError as error:
+        missing = f"`gradgen generate` needs {error.name}: pip install 'onnx-gradgen[generate]'"
+        raise click.ClickException(missing) from None
+    command.main(list(arguments), prog_name="gradgen generate")
 
 
 def _disposition(row: Any, index: int, name: str) -> str:
