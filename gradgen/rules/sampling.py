@@ -272,3 +272,85 @@ def _cells(edges: Any, column: int, size: Any, bins: int) -> Bins:
     counted = op.Less(reached, past)
     weight = op.CastLike(counted, edges)
     return Bins(Taps(op.Max(op.Min(reached, size - 1), 0), weight, weight), counted)
+
+
+# Deformable convolution
+
+
+def deform_conv_defaults(attributes: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Strides, dilations and pads, by the rank of whichever input's is known."""
+    ranks = [len(values[n].shape) for n in ("X", "W", "offset") if n in values and values[n].shape is not None]
+    if not ranks:
+        return {}
+    ones, zeros = [1] * (ranks[0] - 2), [0] * 2 * (ranks[0] - 2)
+    return {
+        "strides": attributes.get("strides") or ones,
+        "dilations": attributes.get("dilations") or ones,
+        "pads": attributes.get("pads") or zeros,
+    }
+
+
+@traced("dX", "dW", "doffset", "dB", "dmask")
+def deform_conv_vjp(
+    dY, X, W, offset, B, mask, *, strides, dilations, pads, group=1, offset_group=1,
+):  # fmt: skip
+    """Y = W·(m·S) + B, where S = Σ w(p)·X[i(p)] is X sampled at p = base + offset, one place for each kernel element."""
+    dims = X.rank - 2
+    ct, weights, moved = wide(dY), wide(W), wide(offset)
+    # One row for each batch entry and offset group, which share their places.
+    kernel, out = op.Shape(W, start=2), op.Shape(offset, start=2)
+    taken, made = count(W, 2), count(offset, 2)
+    rows = op.Shape(X, end=1) * np.asarray([offset_group], np.int64)
+    channels = op.Div(op.Shape(X, start=1, end=2), np.asarray([offset_group], np.int64))
+    spots = taken * made
+    image = op.Reshape(wide(X), op.Concat(rows, channels, count(X, 2), axis=0), allowzero=1)
+    apart = op.Concat(rows, taken, [dims], made, axis=0)
+    merged = op.Concat(rows, [dims], spots, axis=0)
+    base = op.CastLike(_window_places(kernel, out, dims, strides, dilations, pads), moved)
+    shift = op.Transpose(op.Reshape(moved, apart, allowzero=1), perm=[0, 2, 1, 3])
+    place = op.Reshape(shift, merged, allowzero=1) + op.Reshape(base, op.Concat([dims], spots, axis=0), allowzero=1)
+    space = op.Shape(X, start=2)
+    stacked = taps(place, op.Unsqueeze(space, [1]), "linear", "zeros")
+    index, weight, slopes = crossed_rows(stacked, space, dims)
+    flat = op.Concat(rows, [2**dims], spots, axis=0)
+    index_rows, weight_rows = (op.Reshape(v, flat, allowzero=1) for v in (index, weight))
+    where = points(index_rows, image)
+    values = read(image, where, index_rows)
+    sampled = op.ReduceSum(values * op.CastLike(op.Unsqueeze(weight_rows, [1]), values), [2], keepdims=0)
+    shares = None if mask is None else op.Reshape(wide(mask), op.Concat(rows, [1], spots, axis=0), allowzero=1)
+    columns = sampled if shares is None else sampled * shares
+    # The convolution itself: one product for each group.
+    groups = np.asarray([group], np.int64)
+    inner = op.Shape(W, start=1, end=2) * taken
+    outer = op.Div(op.Shape(W, end=1), groups)
+    ct_rows = op.Reshape(ct, op.Concat(op.Shape(X, end=1), groups, outer, made, axis=0), allowzero=1)
+    matrix = op.Reshape(weights, op.Concat(groups, outer, inner, axis=0), allowzero=1)
+    column_rows = op.Reshape(columns, op.Concat(op.Shape(X, end=1), groups, inner, made, axis=0), allowzero=1)
+    products = op.MatMul(ct_rows, op.Transpose(column_rows, perm=[0, 1, 3, 2]))
+    dW = like(op.ReduceSum(products, [0], keepdims=0), W)
+    pulled = op.Reshape(op.MatMul(op.Transpose(matrix, perm=[0, 2, 1]), ct_rows), op.Shape(columns), allowzero=1)
+    dB = None if B is None else op.CastLike(op.ReduceSum(ct, [0, *range(2, 2 + dims)], keepdims=0), B)
+    dmask = None if mask is None else like(op.ReduceSum(pulled * sampled, [1], keepdims=0), mask)
+    pulled = op.Unsqueeze(pulled if shares is None else pulled * shares, [2])
+    dX = like(spread(pulled, weight_rows, where, image), X)
+    pull = op.CastLike(op.Reshape(op.ReduceSum(values * pulled, [1], keepdims=0), op.Shape(index), allowzero=1), place)
+    over = list(range(1, 1 + dims))
+    steps = [op.Unsqueeze(op.ReduceSum(pull * s, over, keepdims=0), [1]) for s in slopes]
+    back = op.Concat(rows, [dims], taken, made, axis=0)
+    doffset = op.Transpose(op.Reshape(op.Concat(*steps, axis=1), back, allowzero=1), perm=[0, 2, 1, 3])
+    return dX, dW, like(doffset, offset), dB, dmask
+
+
+def _window_places(kernel: Any, out: Any, dims: int, strides: Any, dilations: Any, pads: Any) -> Any:
+    """Where every kernel element of every window lies, int64 [dims, *kernel, *out]."""
+    shape = op.Concat(kernel, out, axis=0)
+    axes = []
+    for j in range(dims):
+        tap, window = (
+            op.Range(np.int64(0), op.Gather(sizes, np.int64(j)), np.int64(1)) * step
+            for sizes, step in ((kernel, dilations[j]), (out, strides[j]))
+        )
+        tap = op.Unsqueeze(tap - pads[j], [i for i in range(2 * dims) if i != j])
+        window = op.Unsqueeze(window, [i for i in range(2 * dims) if i != dims + j])
+        axes.append(op.Unsqueeze(op.Expand(tap + window, shape), [0]))
+    return op.Concat(*axes, axis=0)
