@@ -44,9 +44,9 @@ def dft_vjp(doutput, input, dft_length, axis, *, inverse=0, onesided=0):
     else:
         length = (own - 1) * 2 if inverse and onesided else own
     if not inverse:
-        result, reached = _adjoint(doutput, length, op.Reshape(axis, []), input), length
+        result, reached = _adjoint(doutput, length, op.Squeeze(place, [0]), input), length
     else:
-        result = op.DFT(doutput, op.Squeeze(length, [0]), op.Reshape(axis, []), onesided=onesided)
+        result = op.DFT(doutput, op.Squeeze(length, [0]), op.Squeeze(place, [0]), onesided=onesided)
         result = op.Slice(result, [0], op.Shape(input, start=-1), [-1]) / op.CastLike(length, input)
         reached = length / 2 + 1 if onesided else length
         if onesided:
