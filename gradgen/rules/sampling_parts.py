@@ -127,8 +127,60 @@ def crossed(axes: list[Taps], sizes: list[Any]) -> tuple[Any, Any, list[Any]]:
     return index, weight, slopes
 
 
-def crossed_rows(stacked: Taps, space: Any, dims: int) -> tuple[Any, Any, list[Any]]:
-    """`crossed` for taps of all axes in one tensor [B, dims, K, P], slowest first: parts [B, K, …, K, P]."""
+@dataclass(frozen=True)
+class Sampling:
+    """A tensor [B, C, L] as it is read at P points, T taps for each.
+
+    Index, weight and slopes broadcast to a shape of the caller's, of as many elements as `rows`: [B, T, P].
+    """
+
+    image: Any
+    index: Any
+    weight: Any
+    slopes: list[Any]
+    rows: Any
+
+    @property
+    def _places(self) -> Any:
+        """Where each channel is read: int64 [B, C, T·P]."""
+        total = op.ReduceProd(op.Slice(self.rows, [1], [3]), keepdims=1)
+        each = op.Concat(op.Slice(self.rows, [0], [1]), [1], total, axis=0)
+        flat = op.Reshape(self.index, each, allowzero=1)
+        return op.Expand(flat, op.Concat(op.Shape(self.image, end=2), op.Slice(each, [2], [3]), axis=0))
+
+    @property
+    def weights(self) -> Any:
+        """The weights [B, 1, T, P], in the tensor's type."""
+        return op.CastLike(op.Unsqueeze(self.in_rows(self.weight), [1]), self.image)
+
+    def in_rows(self, x: Any) -> Any:
+        """What has the shape of the index, as [B, T, P]."""
+        return op.Reshape(x, self.rows, allowzero=1)
+
+    def read(self) -> Any:
+        """The elements [B, C, T, P] that are read."""
+        apart = op.Concat(op.Shape(self.image, end=2), op.Slice(self.rows, [1], [3]), axis=0)
+        return op.Reshape(op.GatherElements(self.image, self._places, axis=2), apart, allowzero=1)
+
+    def value(self) -> Any:
+        """The sampled values [B, C, P]."""
+        return op.ReduceSum(self.read() * self.weights, [2], keepdims=0)
+
+    def spread(self, ct: Any) -> Any:
+        """The cotangent of the tensor for ct [B, C, 1 or T, P]: weighted, and added up where it was read."""
+        updates = op.Reshape(ct * self.weights, op.Shape(self._places), allowzero=1)
+        return scatter(zeros_like(self.image), self._places, updates, 2, "add")
+
+    def pull(self, ct: Any) -> Any:
+        """The cotangent of the weights, summed over the channels, in the shape of the index."""
+        over = op.ReduceSum(self.read() * ct, [1], keepdims=0)
+        return op.CastLike(op.Reshape(over, op.Shape(self.index), allowzero=1), self.weight)
+
+
+def sample(image: Any, place: Any, space: Any, kind: str, padding: str, aligned: bool = False) -> Sampling:
+    """An image [B, C, L] of `space` sampled at places [B, dims, P], counted in elements, slowest axis first."""
+    dims = space.shape[0]
+    stacked = taps(place, op.Unsqueeze(space, [1]), kind, padding, aligned)
     others = [[1 + i for i in range(dims) if i != own] for own in range(dims)]
     axes = [
         stacked.map(lambda part, j=j: op.Unsqueeze(op.Gather(part, np.int64(j), axis=1), others[j]))
@@ -136,25 +188,16 @@ def crossed_rows(stacked: Taps, space: Any, dims: int) -> tuple[Any, Any, list[A
         else stacked.map(lambda part: op.Squeeze(part, [1]))
         for j in range(dims)
     ]
-    return crossed(axes, [op.Gather(space, [j]) for j in range(dims)])
+    index, weight, slopes = crossed(axes, [op.Gather(space, [j]) for j in range(dims)])
+    each = len(KERNELS[kind][0]) ** dims
+    rows = op.Concat(op.Shape(place, end=1), [each], op.Shape(place, start=2), axis=0)
+    return Sampling(image, index, weight, slopes, rows)
 
 
-def points(index: Any, like: Any) -> Any:
-    """Indices [B, T, P] as [B, C, T·P], one set for each of the C channels of a tensor [B, C, L]."""
-    flat = op.Reshape(index, op.Concat(op.Shape(index, end=1), [1], count(index, 1), axis=0), allowzero=1)
-    return op.Expand(flat, op.Concat(op.Shape(like, end=2), op.Shape(flat, start=2), axis=0))
-
-
-def read(x: Any, places: Any, index: Any) -> Any:
-    """The elements [B, C, T, P] of x [B, C, L] at places [B, C, T·P] that come from indices [B, T, P]."""
-    values = op.GatherElements(x, places, axis=2)
-    return op.Reshape(values, op.Concat(op.Shape(x, end=2), op.Shape(index, start=1), axis=0), allowzero=1)
-
-
-def spread(ct: Any, weight: Any, places: Any, like: Any) -> Any:
-    """The cotangent of x [B, C, L] for ct [B, C, 1 or T, P]: weighted, and added up where it was read."""
-    updates = op.Reshape(ct * op.CastLike(op.Unsqueeze(weight, [1]), ct), op.Shape(places), allowzero=1)
-    return scatter(zeros_like(like), places, updates, 2, "add")
+def moved(sampling: Sampling, ct: Any, dims: int) -> list[Any]:
+    """The cotangent [B, P] of the places along each axis."""
+    pull, over = sampling.pull(ct), list(range(1, 1 + dims))
+    return [op.ReduceSum(pull * slope, over, keepdims=0) for slope in sampling.slopes]
 
 
 def flattened(x: Any, dims: int) -> Any:

@@ -39,10 +39,8 @@ def dft_vjp(doutput, input, dft_length, axis, *, inverse=0, onesided=0):
     axis = np.asarray(-2, np.int64) if axis is None else op.Cast(axis, to=ir.DataType.INT64)
     place = op.Reshape(axis, [1])
     own = op.Gather(op.Shape(input), place)
-    if dft_length is not None:
-        length = _one(dft_length)
-    else:
-        length = (own - 1) * 2 if inverse and onesided else own
+    length = (own - 1) * 2 if inverse and onesided else own
+    length = length if dft_length is None else _one(dft_length)
     if not inverse:
         result, reached = _adjoint(doutput, length, op.Squeeze(place, [0]), input), length
     else:
@@ -60,7 +58,7 @@ def dft_vjp(doutput, input, dft_length, axis, *, inverse=0, onesided=0):
 
 
 def _times(length: Any, bins: Any) -> Any:
-    """How often a one-sided inverse reads each bin: once the first and, of an even length, the last; twice the others."""
+    """How often a one-sided inverse reads each bin: once the first and the last of an even length, twice the others."""
     number = op.Range(np.int64(0), op.Squeeze(bins, [0]), np.int64(1))
     mirrored = op.Equal(op.Mod(number * 2, length), 0)
     return op.Where(mirrored, np.int64(1), np.int64(2))
@@ -71,10 +69,8 @@ def stft_vjp(doutput, signal, frame_step, window, frame_length, *, onesided=1):
     """With f the frames and z the conjugate transform of dy: dsignal = Σ z·w over the frames; dw = Σ z·f."""
     samples = signal if signal.rank == 3 else op.Unsqueeze(signal, [2])
     whole = op.Shape(signal, start=1, end=2)
-    if window is not None:
-        length = op.Shape(window)
-    else:
-        length = whole if frame_length is None else _one(frame_length)
+    length = whole if frame_length is None else _one(frame_length)
+    length = length if window is None else op.Shape(window)
     step = _one(frame_step)
     frames = (whole - length) / step + 1
     back = _adjoint(doutput, length, np.asarray(2, np.int64), samples)
