@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,6 +155,7 @@ def infer(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
     is inferred again.
     """
     overridable = _take_overridable(proto)
+    spelled = _spell_defaults(proto)
     while True:
         try:
             proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
@@ -163,7 +165,33 @@ def infer(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
         if not ranks and not alike:
             break
     proto.graph.initializer.extend(overridable)
+    for node, given in zip(proto.graph.node, spelled, strict=True):
+        del node.attribute[given:]
     return proto
+
+
+def _spell_defaults(proto: onnx.ModelProto) -> list[int]:
+    """Write out integer attributes that are absent and not 0 by default: onnx's inference takes some of them for 0.
+
+    Returns how many attributes each node of the main graph had.
+    """
+    opset = next((e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")), MODEL_OPSET)
+    counts = [len(node.attribute) for node in proto.graph.node]
+    for node in proto.graph.node:
+        defaults = _nonzero_defaults(node.op_type, opset) if not node.domain else ()
+        if defaults:
+            given = {a.name for a in node.attribute}
+            node.attribute.extend(a for a in defaults if a.name not in given)
+    return counts
+
+
+@functools.cache
+def _nonzero_defaults(op_type: str, opset: int) -> tuple[onnx.AttributeProto, ...]:
+    try:
+        schema = onnx.defs.get_schema(op_type, opset, "")
+    except onnx.defs.SchemaError:
+        return ()
+    return tuple(a.default_value for a in schema.attributes.values() if a.default_value.i)
 
 
 def _take_overridable(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
