@@ -17,10 +17,12 @@ for folder in ("examples", "tools"):
     sys.path.insert(0, str(ROOT / folder))
 
 import custom_rule  # noqa: E402
-import docs  # noqa: E402
+import draw  # noqa: E402
 import fit_oscillator  # noqa: E402
 import saliency  # noqa: E402
 import train_digits  # noqa: E402
+
+import docs  # noqa: E402
 
 SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
 PAGES = [*docs.pages(), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
@@ -70,6 +72,10 @@ def test_the_custom_rule_goes_straight_through():
 @pytest.mark.parametrize("page", docs.pages(), ids=lambda p: p.stem)
 def test_a_page_shows_what_its_examples_print(page):
     assert page.read_text(encoding="utf-8") == docs.refreshed(page), "run `python tools/docs.py`"
+
+
+def test_the_picture_is_drawn_from_the_present_result():
+    assert draw.TARGET.read_text(encoding="utf-8") == draw.picture(), "run `python tools/draw.py`"
 
 
 def anchors(page: Path) -> set[str]:
