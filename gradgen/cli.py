@@ -13,30 +13,7 @@ import click
 from gradgen.errors import GradientError, GradientWarning
 
 
-<<<<<<< HEAD
-class LazyGroup(click.Group):
-    """A group whose `generate` command is imported when it is asked for: it needs jinja2, the others do not."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all commands."""
-        return sorted([*super().list_commands(ctx), "generate"])
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """A command by name."""
-        if name != "generate":
-            return super().get_command(ctx, name)
-        try:
-            return importlib.import_module("gradgen.generator.main").command
-        except ModuleNotFoundError as error:
-            raise click.ClickException(
-                f"`gradgen generate` needs {error.name}: pip install 'onnx-gradgen[generate]'"
-            ) from None
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-=======
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
->>>>>>> docs
 @click.version_option(package_name="onnx-gradgen", prog_name="gradgen")
 def cli() -> None:
     """Gradients of ONNX models, as ONNX models in standard operators."""
@@ -44,11 +21,7 @@ def cli() -> None:
 
 def _shared(fn: Any) -> Any:
     for option in (
-<<<<<<< HEAD
-        click.option("--check", is_flag=True, help="Run both models and compare with differences."),
-=======
         click.option("--check", is_flag=True, help="Run both models and compare with finite differences."),
->>>>>>> docs
         click.option("--inputs", "feeds", type=click.Path(path_type=Path), help="An .npz with inputs for --check."),
         click.option("--no-inline", is_flag=True, help="Keep calls into the function library, for reading."),
         click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The file to write."),
@@ -111,16 +84,6 @@ def coverage(ops: tuple[str, ...]) -> None:
     table = Table("op", "from", "rule", "inputs")
     for row in sorted(rows, key=lambda r: (r.domain, r.op_type, r.since)):
         inputs = [n.rstrip("*") for n in row.inputs]
-<<<<<<< HEAD
-        said = [
-            f"{n}: {row.disposition(i)}" + (f" ({row.none[n]})" if n in row.none else "") for i, n in enumerate(inputs)
-        ]
-        table.add_row(row.op_type, str(row.since), ", ".join(f.rule for f in row.forms) or "–", "; ".join(said))
-    Console().print(table)
-    missing = sorted(set(ops) - {r.op_type for r in rows})
-    if missing:
-        raise click.ClickException(f"no row for {', '.join(missing)}")
-=======
         said = [f"{n}: {_disposition(row, i, n)}" for i, n in enumerate(inputs)]
         name = f"{row.domain}::{row.op_type}" if row.domain else row.op_type
         table.add_row(name, str(row.since), ", ".join(dict.fromkeys(f.rule for f in row.forms)) or "–", "; ".join(said))
@@ -145,7 +108,6 @@ def _disposition(row: Any, index: int, name: str) -> str:
     if kind != "none":
         return kind
     return f"none ({row.none[name]})" if name in row.none else "not float"
->>>>>>> docs
 
 
 class _one_line:  # noqa: N801  (a context manager reads as a verb)
