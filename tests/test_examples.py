@@ -6,11 +6,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
+from torch_cases import load_cases
+
+import gradgen
 
 ROOT = Path(__file__).parent.parent
 for folder in ("examples", "tools"):
@@ -76,6 +80,28 @@ def test_a_page_shows_what_its_examples_print(page):
 
 def test_the_picture_is_drawn_from_the_present_result():
     assert draw.TARGET.read_text(encoding="utf-8") == draw.picture(), "run `python tools/draw.py`"
+
+
+@pytest.mark.parametrize("page", [ROOT / "docs" / "rules.md", ROOT / "CONTRIBUTING.md"], ids=lambda p: p.stem)
+def test_a_rule_that_is_quoted_is_a_rule(page):
+    rules = "".join(p.read_text(encoding="utf-8") for p in (ROOT / "gradgen" / "rules").glob("*.py"))
+    quoted = re.findall(r"^ *```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert quoted
+    for code in quoted:
+        assert textwrap.dedent(code).strip() in rules, code
+
+
+def test_the_comparison_counts_refusals():
+    """That all others are right is what test_torch_cases shows."""
+    cases = load_cases()
+    refused = 0
+    for case in [c for c in cases if c.refused]:
+        try:
+            gradgen.vjp(case.path, wrt=list(case.gradients), of=list(case.cotangents))
+        except gradgen.GradientError:
+            refused += 1
+    shown = f"| gradgen | {len(cases) - refused} | {refused} | 0 | 0 |"
+    assert shown in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def anchors(page: Path) -> set[str]:
