@@ -130,25 +130,57 @@ def test_coverage_narrows_and_tells_dispositions():
     assert "no row for Nope" in refused(run("coverage", "Relu", "Nope"))
 
 
-def test_generate_a_library_of_ones_own(tmp_path):
-    rules, table, out = tmp_path / "mine.py", tmp_path / "mine.toml", tmp_path / "out"
-    rules.write_text(
-        "from gradgen.rules.lang import op, vjp\n\n\n@vjp\ndef softplus_vjp(dY, X):\n"
-        '    """dX = dY / (1 + exp(-X))."""\n    dX = dY * op.Sigmoid(X)\n    return dX\n'
-    )
+MINE = """from gradgen.rules.lang import op, vjp
+
+
+@vjp
+def softplus_vjp(dY, X):
+    \"\"\"dX = dY / (1 + exp(-X)).\"\"\"
+    dX = dY * op.Sigmoid(X) * FACTOR
+    return dX
+"""
+
+
+def generated(folder: Path, factor: float) -> list[str]:
+    """Generate a library with one rule, right for the factor 1; returns the command."""
+    rules, table = folder / "mine.py", folder / "mine.toml"
+    rules.write_text(MINE.replace("FACTOR", str(factor)))
     table.write_text('[Softplus]\nvjp = "softplus_vjp"\nsamples = [{ X = [3, 4] }]\n')
-    command = [sys.executable, "-m", "gradgen", "generate", "--rules", rules, "--table", table, "--out", out]
-    # The generated files are formatted by ruff, which is a program of its own.
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    options = ["--rules", str(rules), "--table", str(table), "--out", str(folder / "out")]
+    command = [sys.executable, "-m", "gradgen", "generate", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    return command
+
+
+def test_generate_a_library_of_ones_own(tmp_path):
+    command = generated(tmp_path, 2.0)
+    out = tmp_path / "out"
     assert {p.name for p in out.iterdir()} == {"__init__.py", "COVERAGE.md", "registry.py", "mine.onnxtxt", "tests"}
+    text = "g (float[3] x) => (float[3] y) { y = Softplus(x) }"
+    model = gradgen.grad(save_text(tmp_path / "m.onnx", text), reduce="sum", registry=gradgen.Registry.load(out))
+    x = np.array([-1, 0, 1], np.float32)
+    (found,) = ort.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_allclose(found, 2 / (1 + np.exp(-x)), rtol=1e-6)
+    table = tmp_path / "mine.toml"
     assert "there is no op 'Softminus'" in _generate_error(command, table, "[Softminus]\n")
     assert "no samples" in _generate_error(command, table, '[Softplus]\nvjp = "softplus_vjp"\n')
+    with pytest.raises(gradgen.GradientError, match="no generated library"):
+        gradgen.Registry.load(tmp_path)
 
 
-def _generate_error(command: list, table: Path, text: str) -> str:
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_the_tests_of_such_a_library_test_its_rules(tmp_path, factor):
+    generated(tmp_path, factor)
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, str(tmp_path / "out")]
+    done = subprocess.run(tests, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == (0 if factor == 1 else 1), done.stdout
+    assert ("test_softplus_first_order" in done.stdout) == (factor != 1)
+
+
+def _generate_error(command: list[str], table: Path, text: str) -> str:
     table.write_text(text)
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     return done.stderr
 
