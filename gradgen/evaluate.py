@@ -23,6 +23,8 @@ _FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16}
 _DTYPE_ATTRIBUTES = {"to", "dtype", "output_datatype", "softmax_precision"}
 # Operators that onnxruntime takes in float64 but computes, in part, in float32.
 _INEXACT = {"Celu", "Gelu", "GroupNormalization", "LayerNormalization", "RMSNormalization", "Shrink"}
+# Operators that onnxruntime loads in float64 and refuses when they run.
+_SINGLE = {"GRU", "LSTM"}
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
 
@@ -128,6 +130,8 @@ def _obstacle(model: onnx.ModelProto) -> str:
             return f"{node.op_type}: onnxruntime draws anew in each run"
         if double and node.op_type in _INEXACT:
             return f"{node.op_type}: onnxruntime computes it in float32"
+        if double and node.op_type in _SINGLE:
+            return f"{node.op_type}: onnxruntime has no float64 kernel"
     return ""
 
 
