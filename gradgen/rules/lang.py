@@ -75,7 +75,7 @@ def scan(
     sequences: Sequence[Any],
     reverse: bool = False,
 ) -> tuple[list[Any], list[Any]]:
-    """Emit a Scan along axis 0.
+    """Emit a Scan along axis 0; where there is one step, the step itself.
 
     Args:
         fn: called with the list of states and the list of elements of the sequences at one step; returns the next
@@ -90,6 +90,9 @@ def scan(
     from gradgen.engine.values import Value
 
     count = len(states)
+    if sequences[0].shape is not None and sequences[0].shape[:1] == (1,):
+        following, collected = fn(list(states), [op.Squeeze(s, [0]) for s in sequences])
+        return list(following), [op.Unsqueeze(c, [0]) for c in collected]
     elements = [Value(s.dtype, s.shape[1:] if s.rank else ()) for s in sequences]
 
     def flat(*args: Any) -> list[Any]:
