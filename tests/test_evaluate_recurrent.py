@@ -3,62 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, parser
+from onnx import parser
+from recurrent_models import GATES, batch_first, draw, model
 
 from gradgen.evaluate import Evaluator
-
-GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
-FUNCTIONS = {"RNN": 1, "GRU": 2, "LSTM": 3}
-INPUTS = {op: ["X", "W", "R", "B", "sequence_lens", "initial_h"] for op in GATES}
-INPUTS["LSTM"] += ["initial_c", "P"]
-ACTIVATIONS = ["Relu", "Tanh", "Sigmoid", "Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid", "Elu"]
-ACTIVATIONS += ["Softsign", "Softplus"]
-
-
-def draw(op: str, seed: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Inputs and attributes, each optional one present at random."""
-    rng = np.random.default_rng([seed, GATES[op]])
-    steps, batch, size, hidden = 4, 3, 3, 2
-    direction = rng.choice(["forward", "reverse", "bidirectional"])
-    count, gates = (2 if direction == "bidirectional" else 1), GATES[op]
-    shapes = {
-        "X": (steps, batch, size), "W": (count, gates * hidden, size), "R": (count, gates * hidden, hidden),
-        "B": (count, 2 * gates * hidden), "sequence_lens": (batch,), "initial_h": (count, batch, hidden),
-        "initial_c": (count, batch, hidden), "P": (count, 3 * hidden),
-    }  # fmt: skip
-    feeds = {
-        n: rng.uniform(-1, 1, shapes[n]).astype(np.float32) for n in INPUTS[op] if n in "XWR" or rng.random() < 0.6
-    }
-    if "sequence_lens" in feeds:
-        feeds["sequence_lens"] = rng.integers(0, steps + 1, batch).astype(np.int32)
-    attributes: dict[str, Any] = {"hidden_size": hidden, "direction": direction}
-    if rng.random() < 0.4:
-        attributes["clip"] = 0.5
-    if rng.random() < 0.6:
-        attributes["activations"] = list(rng.choice(ACTIVATIONS, count * FUNCTIONS[op]))
-        length = int(rng.integers(0, 4))
-        attributes |= {f"activation_{n}": list(rng.uniform(0.1, 0.9, length)) for n in ("alpha", "beta") if length}
-    if op == "GRU":
-        attributes["linear_before_reset"] = int(rng.integers(2))
-    if op == "LSTM":
-        attributes["input_forget"] = int(rng.integers(2))
-    return feeds, attributes
-
-
-def model(op: str, feeds: dict[str, np.ndarray], attributes: dict[str, Any]) -> onnx.ModelProto:
-    outputs = ["Y", "Y_h", "Y_c"][: 2 + (op == "LSTM")]
-    node = helper.make_node(op, [n if n in feeds else "" for n in INPUTS[op]], outputs, **attributes)
-    inputs = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for n, v in feeds.items()
-    ]
-    results = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
-    graph = helper.make_graph([node], "recurrent", inputs, results)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -78,7 +28,7 @@ def test_batch_first(op):
     feeds, attributes = draw(op, 3)
     feeds.pop("sequence_lens", None)
     want = Evaluator(model(op, feeds, attributes), prefer="reference", strict=True)(feeds)
-    swapped = {n: v.swapaxes(0, 1) if n in ("X", "initial_h", "initial_c") else v for n, v in feeds.items()}
+    swapped = batch_first(feeds)
     found = Evaluator(model(op, swapped, {**attributes, "layout": 1}), prefer="reference", strict=True)(swapped)
     for name in want:
         axes = (2, 0, 1, 3) if name == "Y" else (1, 0, 2)

@@ -77,6 +77,8 @@ def bind_captures(body: BodyNode, resolve: Callable[[Value | None], ir.Value | N
         return body.attributes
     mapping = {outer: resolve(value) for outer, value in body.captures}
     return {
-        name: ir.AttrGraph(name, clone_graph(attr.value, mapping)) if attr.type == ir.AttributeType.GRAPH else attr
+        name: ir.AttrGraph(name, clone_graph(attr.value, dict(mapping)))
+        if attr.type == ir.AttributeType.GRAPH
+        else attr
         for name, attr in body.attributes.items()
     }

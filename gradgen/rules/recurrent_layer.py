@@ -13,6 +13,7 @@ from gradgen.rules.lang import op, scan
 from gradgen.rules.library import expand_like, mask, select
 
 _END = 2**31 - 1
+_RANKS = {"B": 2, "P": 2, "sequence_lens": 1}  # of the inputs; the others have three dimensions
 
 
 @dataclass(frozen=True)
@@ -229,10 +230,12 @@ def directions(
     """
     count = 2 if direction == "bidirectional" else 1
 
-    def laid(x: Any, perm: list[int]) -> Any:
-        """A value in layout 0, of the rank that the standard gives it."""
+    ranks = [(Y, 4), (cotangents[0], 4), *((ct, 3) for ct in cotangents[1:])]
+    for x, rank in (*ranks, *((x, _RANKS.get(name, 3)) for name, x in inputs.items())):
         if x is not None and x.shape is None:
-            x.shape = (None,) * len(perm)
+            x.shape = (None,) * rank
+
+    def laid(x: Any, perm: list[int]) -> Any:
         return x if x is None or not layout else op.Transpose(x, perm=perm)
 
     X, ct, Y = laid(inputs["X"], [1, 0, 2]), laid(cotangents[0], [1, 2, 0, 3]), laid(Y, [1, 2, 0, 3])
