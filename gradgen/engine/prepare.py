@@ -82,8 +82,13 @@ def _props(proto: onnx.ModelProto) -> dict[str, str]:
     return {p.key: p.value for p in proto.metadata_props}
 
 
-def prepare(model: Model, registry: Registry) -> Prepared:
+def prepare(model: Model, registry: Registry, types: bool = True) -> Prepared:
     """Read a model and bring it into the form that the reverse pass works on.
+
+    Args:
+        model: what the caller handed in.
+        registry: the rules; a model's own function that has one is not inlined.
+        types: False leaves out inference and the raising of old opsets, for a look at the model alone.
 
     Raises:
         GradientError: for a file that is missing or no model, and for a model that the standard does not admit.
@@ -93,7 +98,7 @@ def prepare(model: Model, registry: Registry) -> Prepared:
     _normalise_domains(proto)
     _open_dimensions(proto)
     proto = _inline_functions(proto, registry)
-    proto = infer(proto, registry)
+    proto = infer(proto, registry) if types else proto
     ir_model = ir.from_proto(proto)
     if base := ir_model.metadata_props.get(BASE_KEY):
         for value in ir_model.graph.initializers.values():
@@ -108,7 +113,7 @@ def prepare(model: Model, registry: Registry) -> Prepared:
     opset = ir_model.opset_imports.get("")
     if opset is None:
         ir_model.opset_imports[""] = opset = MODEL_OPSET
-    if opset < MODEL_OPSET:
+    if opset < MODEL_OPSET and types:
         raise_opset(ir_model, MODEL_OPSET)
         ir_model = ir.from_proto(infer(ir.to_proto(ir_model), registry))
         opset = MODEL_OPSET
