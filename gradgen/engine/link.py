@@ -273,6 +273,8 @@ class Linker:
                 f"{origin}: rule '{rule}' needs types: {error}; give them with types= or value_info, "
                 "or let shape inference reach the value"
             ) from error
+        except GradientError as error:
+            raise GradientError(f"{origin}: rule '{rule}': {error}") from error
         return self._clone(template, actual, names, rule, origin)
 
     def _cached(self, key: tuple, make: Any) -> Template:
