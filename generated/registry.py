@@ -1654,6 +1654,82 @@ ROWS = (
         ),
         module="gradgen.rules.pool",
     ),
+    # recurrent.toml, [RNN]
+    Row(
+        "",
+        "RNN",
+        1,
+        inputs=("X", "W", "R", "B", "sequence_lens", "initial_h"),
+        outputs=("Y", "Y_h"),
+        forms=(
+            Form(
+                "rnn_vjp",
+                "traced",
+                "gradgen.rules.recurrent",
+                ("dY", "dY_h", "X", "W", "R", "B", "sequence_lens", "initial_h", "Y"),
+                ("dX", "dW", "dR", "dB", "dinitial_h"),
+                attributes=("activations", "activation_alpha", "activation_beta", "clip", "direction", "layout"),
+            ),
+        ),
+        ignores=("hidden_size",),
+        module="gradgen.rules.recurrent",
+    ),
+    # recurrent.toml, [GRU]
+    Row(
+        "",
+        "GRU",
+        1,
+        inputs=("X", "W", "R", "B", "sequence_lens", "initial_h"),
+        outputs=("Y", "Y_h"),
+        forms=(
+            Form(
+                "gru_vjp",
+                "traced",
+                "gradgen.rules.recurrent",
+                ("dY", "dY_h", "X", "W", "R", "B", "sequence_lens", "initial_h", "Y"),
+                ("dX", "dW", "dR", "dB", "dinitial_h"),
+                attributes=(
+                    "activations",
+                    "activation_alpha",
+                    "activation_beta",
+                    "clip",
+                    "direction",
+                    "layout",
+                    "linear_before_reset",
+                ),
+            ),
+        ),
+        ignores=("hidden_size",),
+        module="gradgen.rules.recurrent",
+    ),
+    # recurrent.toml, [LSTM]
+    Row(
+        "",
+        "LSTM",
+        1,
+        inputs=("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P"),
+        outputs=("Y", "Y_h", "Y_c"),
+        forms=(
+            Form(
+                "lstm_vjp",
+                "traced",
+                "gradgen.rules.recurrent",
+                ("dY", "dY_h", "dY_c", "X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P", "Y"),
+                ("dX", "dW", "dR", "dB", "dinitial_h", "dinitial_c", "dP"),
+                attributes=(
+                    "activations",
+                    "activation_alpha",
+                    "activation_beta",
+                    "clip",
+                    "direction",
+                    "layout",
+                    "input_forget",
+                ),
+            ),
+        ),
+        ignores=("hidden_size",),
+        module="gradgen.rules.recurrent",
+    ),
     # reduce.toml, [ReduceSum]
     Row(
         "",
