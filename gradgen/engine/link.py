@@ -328,7 +328,7 @@ def _clone_attributes(body: Any, resolve: Any) -> dict[str, ir.Attr]:
     result = {}
     for name, attr in body.attributes.items():
         if attr.type == ir.AttributeType.GRAPH:
-            attr = ir.AttrGraph(name, clone_graph(attr.value, mapping))
+            attr = ir.AttrGraph(name, clone_graph(attr.value, dict(mapping)))
         result[name] = attr
     return result
 

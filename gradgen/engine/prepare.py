@@ -18,7 +18,7 @@ from gradgen.engine.inference import evaluate, shape_elements
 from gradgen.engine.link import Knowledge, small
 from gradgen.engine.opsets import raise_opset
 from gradgen.engine.registry import Registry, is_random
-from gradgen.engine.subgraphs import graphs
+from gradgen.engine.subgraphs import graphs, hoist_initializers
 from gradgen.engine.values import is_float
 from gradgen.errors import GradientError
 
@@ -112,6 +112,7 @@ def prepare(model: Model, registry: Registry) -> Prepared:
         raise_opset(ir_model, MODEL_OPSET)
         ir_model = ir.from_proto(infer(ir.to_proto(ir_model), registry))
         opset = MODEL_OPSET
+    hoist_initializers(ir_model.graph)
     return Prepared(ir_model, opset, as_ir)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
 
 import onnx_ir as ir
 from onnx_ir import _cloner
@@ -40,9 +40,38 @@ def free_values(graph: ir.Graph) -> list[ir.Value]:
     return list(found)
 
 
-def clone_graph(graph: ir.Graph, mapping: Mapping[ir.Value, ir.Value | None]) -> ir.Graph:
-    """A copy of a graph that reads `mapping`'s values in place of the outer ones."""
+def clone_graph(graph: ir.Graph, mapping: dict[ir.Value, ir.Value]) -> ir.Graph:
+    """A copy of a graph that reads `mapping`'s values in place of the outer ones; the copies are added to it."""
     cloner = _cloner.Cloner(
-        attr_map={}, value_map=dict(mapping), metadata_props={}, resolve_ref_attrs=False, allow_outer_scope_values=True
-    )
+        attr_map={}, value_map=mapping, metadata_props={}, resolve_ref_attrs=False, allow_outer_scope_values=True
+    )  # type: ignore[arg-type]
     return cloner.clone_graph(graph)
+
+
+def hoist_initializers(graph: ir.Graph) -> None:
+    """Move the initializers of a graph's subgraphs into it, so that copies of a subgraph share them."""
+    count = Counter(v.name for v in all_values(graph))
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        for inner in graphs(node):
+            for name, value in list(inner.initializers.items()):
+                if value.is_graph_input() or value.is_graph_output():
+                    continue
+                del inner.initializers[name]
+                fresh, suffix = name, 1
+                while count[fresh] > (fresh == name):
+                    suffix += 1
+                    fresh = f"{name}_{suffix}"
+                value.name = fresh
+                count[name] -= 1
+                count[fresh] += 1
+                graph.register_initializer(value)
+
+
+def all_values(graph: ir.Graph) -> list[ir.Value]:
+    """Every value that a graph defines, nested graphs included."""
+    found = [*graph.inputs, *graph.initializers.values()]
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        found.extend(v for v in node.outputs if v.name)
+        for inner in graphs(node):
+            found.extend([*inner.inputs, *inner.initializers.values()])
+    return found

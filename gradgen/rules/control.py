@@ -1,4 +1,4 @@
-"""Rules of control flow."""
+"""The rule of If."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ def if_vjp(context):
 
     Each branch recomputes what its backward pass reads; captured values are read where they are.
     """
-    branches, found = {}, {}
-    for name in ("then_branch", "else_branch"):
-        branches[name] = context.copy(name)
-        found[name] = context.differentiate(branches[name], context.active)
-    wrt = [v for v, *cts in zip(context.active, *found.values(), strict=True) if any(ct is not None for ct in cts)]
+    branches = {}
+    for flow, name in zip(context.flows, context.node.attributes, strict=True):
+        branches[name] = context.backward(flow, dict(enumerate(context.cotangents)))
+    wrt = [v for v in context.active if any(v in dict(run.captured) for run in branches.values())]
     if not wrt:
         return []
-    for name, branch in branches.items():
-        by_value = dict(zip(context.active, found[name], strict=True))
-        context.finish(branch, [by_value[v] for v in wrt], wrt)
-    return list(zip(wrt, context.emit("If", context.inputs, branches, wrt), strict=True))
+    for run in branches.values():
+        found = dict(run.captured)
+        context.finish(run.graph, [found.get(v) for v in wrt], wrt)
+    graphs = {name: run.graph for name, run in branches.items()}
+    return list(zip(wrt, context.emit("If", context.inputs, graphs, wrt), strict=True))
