@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.loops import check, model
+from loops import check, model
 
 RNG = np.random.default_rng(4)
 
@@ -150,7 +150,7 @@ def test_the_third_order():
       }>(s0, x)
     }"""
     feeds = {"x": draw(3), "s0": np.float64(0.7), "grad_s": np.float64(1.3)}
-    from tests.loops import check_again, derive
+    from loops import check_again, derive
 
     first = derive(model(text), ["x"])
     second = derive(first, ["s0"], ["grad_x"])

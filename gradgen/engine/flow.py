@@ -30,6 +30,10 @@ class Flow:
     leaves: Pairs = ()
     repeats: Pairs = ()
 
+    def outer(self) -> list[ir.Value]:
+        """The captured values."""
+        return free_values(self.graph)
+
     def sources(self, node: ir.Node, active: AbstractSet[ir.Value]) -> set[ir.Value]:
         """The inputs and captured values of the graph that are active because of values outside."""
         found = {self.graph.inputs[j] for i, j in self.enters if node.inputs[i] in active}

@@ -175,6 +175,22 @@ class StructuralContext:
             value = self.linker.within(graph).node("Identity", [value], like, f"{self.step.origin}/{like.name}/saved")
         graph.outputs.append(value)
 
+    def insert_output(self, index: int) -> ir.Value:
+        """One more output of the forward node, in front of the one at `index`."""
+        node = self.node
+        node.resize_outputs(len(node.outputs) + 1)
+        *others, new = node.outputs
+        others.insert(index, new)
+        node._outputs = tuple(others)  # onnx_ir appends outputs only
+        for position, value in enumerate(others):
+            value._index = position
+        return new
+
+    def named(self, value: ir.Value) -> ir.Value:
+        """An output of the forward node, which gets a name where it was left out."""
+        value.name = value.name or self.linker.names.unique(f"{self.step.origin}/output")
+        return value
+
     def emit(
         self,
         op_type: str,
