@@ -75,7 +75,8 @@ def test_a_carried_value_that_grows(trips):
 def test_no_carried_value_and_captured_rows():
     text = """
     g (int64 m, double[N,3] x, double[3] w) => (double[T,3] y) {
-      y = Loop (m, ) <body = step (int64 i, bool c) => (bool go, double[3] out) {
+      always = Constant <value = bool {1}> ()
+      y = Loop (m, always) <body = step (int64 i, bool c) => (bool go, double[3] out) {
         go = Identity(c)
         row = Gather(x, i)
         a = Mul(row, w)

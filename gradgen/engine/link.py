@@ -215,6 +215,21 @@ class Linker:
         self._append(node)
         return out
 
+    def structured(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        graphs: Mapping[str, ir.Graph],
+        like: ir.Value,
+        base: str,
+    ) -> ir.Value:
+        """Append one node with subgraphs whose result has the type and shape of `like`."""
+        out = ir.Value(name=self.names.unique(base), type=like.type, shape=like.shape)
+        node = ir.Node("", op_type, inputs, [ir.AttrGraph(k, g) for k, g in graphs.items()], outputs=[out])
+        node.name = self.names.unique(f"{out.name}/{op_type}")
+        self._append(node)
+        return out
+
     def publish(self, value: ir.Value, name: str, like: ir.Value) -> ir.Value:
         """Give a result its public name, with the type and shape of `like`; it is copied where it has a name already."""
         if value.producer() is None or value.is_graph_output() or value.name in self.public:

@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
+from gradgen.engine import compound
 from gradgen.engine.activity import analyse_body
 from gradgen.engine.flow import Flow, flows_of
 from gradgen.engine.link import Linker
@@ -158,15 +160,21 @@ class StructuralContext:
 
     def sum(self, graph: ir.Graph, total: ir.Value, part: ir.Value) -> ir.Value:
         """A sum that grows by a contribution, inside a subgraph."""
-        return self.linker.within(graph).node("Add", [total, part], total, f"{total.name}/next")
+        return compound.add(self.linker.within(graph), [total, part], total, f"{total.name}/next")
 
     # Writing
 
+    def emit_one(self, op_type: str, inputs: Sequence[ir.Value | None], like: ir.Value, **attributes: Any) -> ir.Value:
+        """Append a node; its output has the type and shape of `like`."""
+        return self.linker.node(op_type, inputs, like, f"{self.step.origin}/{self.step.form.rule}/{op_type}", **attributes)
+
     def zeros(self, like: ir.Value, graph: ir.Graph | None = None) -> ir.Value:
         """Zeros of the type and shape of a value, in a subgraph or beside the node."""
-        from gradgen.rules.library import zeros_like
+        return compound.zeros(self.linker if graph is None else self.linker.within(graph), like)
 
-        return (self.linker if graph is None else self.linker.within(graph)).library(zeros_like, like)
+    def constant(self, number: int) -> ir.Value:
+        """An int64 scalar."""
+        return self.linker.constants.get(np.asarray(number, np.int64))
 
     def add(self, graph: ir.Graph, value: ir.Value) -> None:
         """Make a value of a forward subgraph one more of its outputs."""
