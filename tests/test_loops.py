@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from loops import check, model
 
 RNG = np.random.default_rng(9)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from loops import check, model
 
 RNG = np.random.default_rng(4)
@@ -160,8 +159,9 @@ def test_the_third_order():
 
 
 def test_unsupported_nodes_of_a_body_are_listed():
-    import gradgen
     from onnx import parser
+
+    import gradgen
 
     proto = parser.parse_model(
         """<ir_version: 10, opset_import: ["" : 21, "my" : 1]>

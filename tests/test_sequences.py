@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from loops import check, derive, model
-from gradgen.evaluate import Evaluator
 
 RNG = np.random.default_rng(11)
 

@@ -67,7 +67,12 @@ def analyse(
 
 
 def analyse_body(
-    flow: Flow, node: ir.Node, active: AbstractSet[ir.Value], useful: AbstractSet[ir.Value], registry: Registry, opset: int
+    flow: Flow,
+    node: ir.Node,
+    active: AbstractSet[ir.Value],
+    useful: AbstractSet[ir.Value],
+    registry: Registry,
+    opset: int,
 ) -> Activity:
     """Activity inside one of a node's subgraphs, over all iterations: a value that is carried from one to the next may
     become active, or useful, in a later one.

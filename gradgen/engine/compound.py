@@ -53,7 +53,8 @@ def map_elements(
     """The sequence of what `fn` makes of the elements of equally long sequences."""
     base, item = f"{like.name}/element", element(like)
     length = linker.node("SequenceLength", [sequences[0]], INT64, f"{like.name}/length")
-    empty = linker.node("SequenceEmpty", [], like, f"{like.name}/none", dtype=int(item.dtype or 1))
+    bare = ir.Value(type=like.type)  # no element shape: equal empty sequences may become one
+    empty = linker.node("SequenceEmpty", [], bare, f"{like.name}/none", dtype=int(item.dtype or 1))
     step, go, before = (_value(linker, base, kind) for kind in (INT64, BOOL, like))
     body = ir.Graph([step, go, before], [], nodes=[], opset_imports={"": linker.opset}, name="each")
     inner = linker.within(body)

@@ -21,7 +21,6 @@ from gradgen.engine.registry import form_function
 from gradgen.engine.simplify import remove_unused
 from gradgen.engine.subgraphs import captures, clone_graph
 from gradgen.engine.values import is_float
-from gradgen.errors import GradientError
 
 Pair = tuple[ir.Value, ir.Value]
 
@@ -166,7 +165,9 @@ class StructuralContext:
 
     def emit_one(self, op_type: str, inputs: Sequence[ir.Value | None], like: ir.Value, **attributes: Any) -> ir.Value:
         """Append a node; its output has the type and shape of `like`."""
-        return self.linker.node(op_type, inputs, like, f"{self.step.origin}/{self.step.form.rule}/{op_type}", **attributes)
+        return self.linker.node(
+            op_type, inputs, like, f"{self.step.origin}/{self.step.form.rule}/{op_type}", **attributes
+        )
 
     def zeros(self, like: ir.Value, graph: ir.Graph | None = None) -> ir.Value:
         """Zeros of the type and shape of a value, in a subgraph or beside the node."""

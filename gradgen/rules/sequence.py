@@ -30,7 +30,9 @@ def sequenceat_vjp(context):
     """dinput = zeros for every element but the one that was read."""
     (ct,), (sequence, position) = context.cotangents, context.inputs
     others = context.emit_one("SequenceErase", [context.zeros(sequence), position], sequence)
-    return [(sequence, context.emit_one("SequenceInsert", [others, ct, _from_start(context, sequence, position)], sequence))]
+    return [
+        (sequence, context.emit_one("SequenceInsert", [others, ct, _from_start(context, sequence, position)], sequence))
+    ]
 
 
 @structural
