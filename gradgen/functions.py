@@ -8,6 +8,7 @@ import onnx
 import onnx.checker
 import onnx_ir as ir
 
+from gradgen.engine.bodies import rewrite_nodes
 from gradgen.engine.builder import BodyNode, find_schema
 from gradgen.engine.compound import zeros
 from gradgen.engine.derive import derive
@@ -88,6 +89,7 @@ def gradient_of_function(
     """
     registry = Registry([_given_row()], parent=registry or registered())
     graph, opset, imports = _graph(function, types or {})
+    rewrite_nodes(graph, registry, opset)
     values = {v.name: v for v in [*graph.inputs, *(o for n in graph for o in n.outputs)] if v.name}
     _check_names(values, xs, y, zs, stop)
     names = Names.of(graph)

@@ -147,3 +147,15 @@ def test_nested_loops_scans_and_branches():
       }>
     }"""
     check(model(text), {"m": np.int64(4), "x": draw(2), "w": draw(2), "v": draw(3, 2)})
+
+
+def test_shapes_that_a_body_does_not_state():
+    """A carried value of unknown declared rank, whose shape is that of its first in every iteration: saved as one tensor."""
+    text = COUNTED.replace("double[3] h", "double h_").replace("h_", "h").replace("double[3] next, double[3] out", "double next, double out")
+    proto = model(COUNTED)
+    body = next(a.g for a in proto.graph.node[0].attribute if a.name == "body")
+    for value in [*body.input, *body.output][2:]:
+        value.type.tensor_type.ClearField("shape")
+    assert text
+    result = check(proto, {"m": np.int64(3), "x": draw(3), "w": draw(3)})
+    assert not any(n.op_type.startswith("Sequence") for n in result.graph.node)

@@ -160,3 +160,66 @@ def run(proto, feeds):
 
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     return dict(zip([o.name for o in session.get_outputs()], session.run(None, feeds), strict=True))
+
+
+def test_a_map_over_sequences():
+    text = """
+    g (double[3,2] x, double[2] w) => (double[3,2] y, double[A,B] z) {
+      s = SplitToSequence <axis=0> (x)
+      zero = Constant <value_int=0> ()
+      t = SequenceErase(s, zero)
+      rest = SequenceInsert(t, w1)
+      u, v = SequenceMap <body = each (double[C,D] a, double[E,F] b, double[2] k) => (double[G,H] p, double[I,J] q) {
+        m = Mul(a, b)
+        p = Add(m, k)
+        n = Mul(p, w)
+        q = Sin(n)
+      }> (s, rest, w)
+      y = ConcatFromSequence <axis=0> (u)
+      z = ConcatFromSequence <axis=1> (v)
+    }""".replace("      rest =", "      axes = Constant <value_ints=[0]> ()\n      w1 = Unsqueeze(w, axes)\n      rest =")
+    check(model(text), {"x": draw(3, 2), "w": draw(2)})
+
+
+def test_a_map_that_is_not_differentiated_stays_right():
+    text = """
+    g (double[3,2] x, double[2] w) => (double[2] y, seq(double[A,B]) t) {
+      s = SplitToSequence <axis=0> (x)
+      t = SequenceMap <body = each (double[C,D] a) => (double[E,F] b) { b = Neg(a) }> (s)
+      y = Mul(w, w)
+    }"""
+    x, w = draw(3, 2), draw(2)
+    found = run(derive(model(text), ["w"], ["y"]), {"x": x, "w": w, "grad_y": w})
+    np.testing.assert_array_equal(np.concatenate(found["t"]), -x)
+
+
+def test_a_sequence_built_by_a_loop():
+    text = """
+    g (int64 m, double[2] x, double[2] w) => (double[A] y) {
+      none = SequenceEmpty <dtype=11> ()
+      first = SequenceInsert(none, x)
+      s, h = Loop (m, , first, x) <body = step (int64 i, bool c, seq(double[2]) s, double[2] h)
+             => (bool go, seq(double[2]) t, double[2] k) {
+        go = Identity(c)
+        a = Mul(h, w)
+        k = Sin(a)
+        t = SequenceInsert(s, k)
+      }>
+      y = ConcatFromSequence <axis=0> (s)
+    }"""
+    for trips in (0, 3):
+        check(model(text), {"m": np.int64(trips), "x": draw(2), "w": draw(2)})
+
+
+def test_a_sequence_through_a_branch():
+    text = """
+    g (bool c, double[2] x, double[2] w) => (double[A] y) {
+      s = SequenceConstruct(x, w)
+      t = If(c) <
+        then_branch = a () => (seq(double[2]) t1) { m = Mul(x, w) t1 = SequenceInsert(s, m) },
+        else_branch = b () => (seq(double[2]) t2) { zero = Constant <value_int=0> () t2 = SequenceErase(s, zero) }
+      >
+      y = ConcatFromSequence <axis=0> (t)
+    }"""
+    for c in (True, False):
+        check(model(text), {"c": np.bool_(c), "x": draw(2), "w": draw(2)})

@@ -55,13 +55,13 @@ def map_elements(
     length = linker.node("SequenceLength", [sequences[0]], INT64, f"{like.name}/length")
     bare = ir.Value(type=like.type)  # no element shape: equal empty sequences may become one
     empty = linker.node("SequenceEmpty", [], bare, f"{like.name}/none", dtype=int(item.dtype or 1))
-    step, go, before = (_value(linker, base, kind) for kind in (INT64, BOOL, like))
+    step, go, before = (linker.value(base, kind) for kind in (INT64, BOOL, like))
     body = ir.Graph([step, go, before], [], nodes=[], opset_imports={"": linker.opset}, name="each")
     inner = linker.within(body)
     items = [inner.node("SequenceAt", [s, step], element(s), base) for s in sequences]
     after = inner.node("SequenceInsert", [before, fn(inner, items)], like, base)
     body.outputs.extend([inner.node("Identity", [go], BOOL, base), after])
-    return linker.structured("Loop", [length, None, empty], {"body": body}, like, base)
+    return linker.structured("Loop", [length, None, empty], {"body": body}, [like], base)[0]
 
 
 def map_present(
@@ -81,8 +81,5 @@ def map_present(
             result = inner.node("Identity", [optionals[0]], like, base)
         graph.outputs.append(result)
         branches[name] = graph
-    return linker.structured("If", [has], branches, like, base)
+    return linker.structured("If", [has], branches, [like], base)[0]
 
-
-def _value(linker: Any, base: str, like: ir.Value) -> ir.Value:
-    return ir.Value(name=linker.names.unique(base), type=like.type, shape=like.shape)

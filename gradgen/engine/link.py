@@ -215,20 +215,25 @@ class Linker:
         self._append(node)
         return out
 
+    def value(self, base: str, like: ir.Value) -> ir.Value:
+        """A new value with the type and shape of another, to become an input of a subgraph."""
+        return ir.Value(name=self.names.unique(base), type=like.type, shape=like.shape)
+
     def structured(
         self,
         op_type: str,
         inputs: Sequence[ir.Value | None],
         graphs: Mapping[str, ir.Graph],
-        like: ir.Value,
+        like: Sequence[ir.Value],
         base: str,
-    ) -> ir.Value:
-        """Append one node with subgraphs whose result has the type and shape of `like`."""
-        out = ir.Value(name=self.names.unique(base), type=like.type, shape=like.shape)
-        node = ir.Node("", op_type, inputs, [ir.AttrGraph(k, g) for k, g in graphs.items()], outputs=[out])
-        node.name = self.names.unique(f"{out.name}/{op_type}")
+        **attributes: Any,
+    ) -> list[ir.Value]:
+        """Append one node with subgraphs whose results have the types and shapes of `like`."""
+        outputs = [ir.Value(name=self.names.unique(base), type=v.type, shape=v.shape) for v in like]
+        attrs = [*(ir.AttrGraph(k, g) for k, g in graphs.items()), *ir.convenience.convert_attributes(attributes)]
+        node = ir.Node("", op_type, inputs, attrs, outputs=outputs, name=self.names.unique(f"{base}/{op_type}"))
         self._append(node)
-        return out
+        return outputs
 
     def publish(self, value: ir.Value, name: str, like: ir.Value) -> ir.Value:
         """Give a result its public name, with the type and shape of `like`; it is copied where it has a name already."""

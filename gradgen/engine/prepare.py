@@ -14,11 +14,12 @@ import onnx.shape_inference
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
+from gradgen.engine.bodies import settle
 from gradgen.engine.inference import evaluate, shape_elements
 from gradgen.engine.link import Knowledge, small
 from gradgen.engine.opsets import raise_opset
 from gradgen.engine.registry import Registry, is_random
-from gradgen.engine.subgraphs import graphs, hoist_initializers
+from gradgen.engine.subgraphs import graphs
 from gradgen.engine.values import is_float
 from gradgen.errors import GradientError
 
@@ -94,11 +95,7 @@ def prepare(model: Model, registry: Registry) -> Prepared:
     _open_dimensions(proto)
     proto = _inline_functions(proto, registry)
     proto = infer(proto, registry)
-    ir_model = ir.from_proto(proto)
-    if base := ir_model.metadata_props.get(BASE_KEY):
-        for value in ir_model.graph.initializers.values():
-            if isinstance(value.const_value, ir.ExternalTensor):
-                value.const_value.base_dir = base
+    ir_model = _from_proto(proto)
     if (ir_model.ir_version or 0) < 4:
         # Before IR 4 every initializer had to be a graph input too, and runtimes never let a caller override it.
         stored = set(ir_model.graph.initializers.values())
@@ -110,10 +107,20 @@ def prepare(model: Model, registry: Registry) -> Prepared:
         ir_model.opset_imports[""] = opset = MODEL_OPSET
     if opset < MODEL_OPSET:
         raise_opset(ir_model, MODEL_OPSET)
-        ir_model = ir.from_proto(infer(ir.to_proto(ir_model), registry))
+        ir_model = _from_proto(infer(ir.to_proto(ir_model), registry))
         opset = MODEL_OPSET
-    hoist_initializers(ir_model.graph)
+    ir_model = settle(ir_model, registry, opset, lambda m: _from_proto(infer(ir.to_proto(m), registry)))
     return Prepared(ir_model, opset, as_ir)
+
+
+def _from_proto(proto: onnx.ModelProto) -> ir.Model:
+    """The onnx_ir model, which knows where its external data is."""
+    model = ir.from_proto(proto)
+    if base := model.metadata_props.get(BASE_KEY):
+        for value in model.graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                value.const_value.base_dir = base
+    return model
 
 
 def check(proto: onnx.ModelProto) -> None:

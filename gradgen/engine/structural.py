@@ -209,22 +209,16 @@ class StructuralContext:
         **attributes: Any,
     ) -> list[ir.Value]:
         """Append a node with subgraphs; its outputs have the types and shapes of `like`."""
-        names = self.linker.names
         base = f"{self.step.origin}/{self.step.form.rule}"
-        outputs = [ir.Value(name=names.unique(f"{base}/{v.name}"), type=v.type, shape=v.shape) for v in like]
-        attrs = [ir.AttrGraph(k, g) for k, g in graphs.items()]
-        node = ir.Node(
-            "", op_type, inputs, [*attrs, *ir.convenience.convert_attributes(attributes)], outputs=outputs,
-            name=names.unique(f"{base}/{op_type}"),
-            metadata_props={"gradgen.rule": self.step.form.rule, "gradgen.node": self.step.origin},
-        )  # fmt: skip
-        self.linker.graph.append(node)
+        outputs = self.linker.structured(op_type, inputs, graphs, like, base, **attributes)
+        node = outputs[0].producer()
+        assert node is not None
+        node.metadata_props.update({"gradgen.rule": self.step.form.rule, "gradgen.node": self.step.origin})
         return outputs
 
     def value(self, hint: str, like: ir.Value) -> ir.Value:
         """A new value with the type and shape of another, to become an input of a subgraph."""
-        name = self.linker.names.unique(f"{self.step.origin}/{hint}")
-        return ir.Value(name=name, type=like.type, shape=like.shape)
+        return self.linker.value(f"{self.step.origin}/{hint}", like)
 
 
 def reverse_structural(step: Any, cotangents: Sequence[ir.Value | None], linker: Linker) -> list[Pair]:

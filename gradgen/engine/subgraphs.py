@@ -7,6 +7,8 @@ from collections import Counter
 import onnx_ir as ir
 from onnx_ir import _cloner
 
+from gradgen.engine.names import Names
+
 
 def graphs(node: ir.Node) -> list[ir.Graph]:
     """The graphs that a node holds in its attributes."""
@@ -40,11 +42,11 @@ def free_values(graph: ir.Graph) -> list[ir.Value]:
     return list(found)
 
 
-def clone_graph(graph: ir.Graph, mapping: dict[ir.Value, ir.Value]) -> ir.Graph:
+def clone_graph(graph: ir.Graph, mapping: dict[ir.Value, ir.Value | None]) -> ir.Graph:
     """A copy of a graph that reads `mapping`'s values in place of the outer ones; the copies are added to it."""
     cloner = _cloner.Cloner(
         attr_map={}, value_map=mapping, metadata_props={}, resolve_ref_attrs=False, allow_outer_scope_values=True
-    )  # type: ignore[arg-type]
+    )
     return cloner.clone_graph(graph)
 
 
@@ -65,6 +67,21 @@ def hoist_initializers(graph: ir.Graph) -> None:
                 count[name] -= 1
                 count[fresh] += 1
                 graph.register_initializer(value)
+
+
+def splice(graph: ir.Graph, node: ir.Node, names: Names) -> list[ir.Value]:
+    """Move the nodes of a subgraph without inputs in front of the node that it belongs to; returns its outputs."""
+    outputs = list(graph.outputs)
+    graph.outputs.clear()
+    for value in all_values(graph):
+        value.name = names.unique(value.name or "value")
+    nodes = list(graph)
+    for inner in ir.traversal.RecursiveGraphIterator(graph):
+        inner.name = names.unique(inner.name or inner.op_type)
+    graph.remove(nodes)
+    assert node.graph is not None
+    node.graph.insert_before(node, nodes)
+    return outputs
 
 
 def all_values(graph: ir.Graph) -> list[ir.Value]:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from gradgen.engine.subgraphs import splice
 from gradgen.rules.lang import structural
 
 
-@structural
+def decide(node, linker):
+    """The branch itself, where the model's constants decide which one is taken."""
+    condition = linker.knowledge.constant(node.inputs[0])
+    if condition is None:
+        return None
+    taken = "then_branch" if condition.reshape(-1)[0] else "else_branch"
+    return splice(node.attributes[taken].value, node, linker.names)
+
+
+@structural(rewrite=decide)
 def if_vjp(context):
     """The derivative of a branch is taken where the branch was: an If on the same condition.
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from gradgen.engine.compound import element, map_elements
+from gradgen.engine.compound import BOOL, INT64, element, is_sequence, map_elements
+from gradgen.engine.flow import Flow
+from gradgen.errors import GradientError
 from gradgen.rules.lang import structural
 
 _INT64 = ir.TensorType(ir.DataType.INT64)
@@ -104,6 +106,43 @@ def optionalgetelement_vjp(context):
     """dinput = doutput as an optional; doutput itself where the input was none."""
     (ct,), (value,) = context.cotangents, context.inputs
     return [(value, context.emit_one("Optional", [ct], value) if isinstance(value.type, ir.OptionalType) else ct)]
+
+
+def sequencemap_flows(node):
+    """The body reads one element of each sequence, and other inputs as they are."""
+    enters = tuple((i, i) for i in range(len(node.inputs)))
+    return [Flow(node.attributes["body"].value, enters, tuple((k, k) for k in range(len(node.outputs))))]
+
+
+def as_loop(node, linker):
+    """The Loop over the elements that the op stands for."""
+    body, base = node.attributes.pop("body").value, node.name or f"{node.outputs[0].name}/map"
+    (step, go), scalars = [linker.value(base, like) for like in (INT64, BOOL)], list(body.inputs)
+    length = linker.node("SequenceLength", [node.inputs[0]], INT64, f"{base}/length")
+    results = {v: v for v in body.outputs}
+    inner = linker.within(body).anchored(body[0]) if len(body) else linker.within(body)
+    for value, given in zip(scalars, node.inputs, strict=True):
+        found = inner.node("SequenceAt", [given, step], element(given), value.name) if is_sequence(given) else given
+        value.replace_all_uses_with(found, replace_graph_outputs=False)
+        results[value] = found
+    outer, before, after = linker.within(body), [], []
+    for value, whole in zip(body.outputs, node.outputs, strict=True):
+        like = ir.Value(name=whole.name, type=ir.SequenceType(value.type), shape=value.shape)
+        before.append(linker.value(whole.name, like))
+        after.append(outer.node("SequenceInsert", [before[-1], results[value]], like, whole.name))
+    after.insert(0, outer.node("Identity", [go], BOOL, base))
+    body.outputs.clear()
+    body.outputs.extend(after)
+    body.inputs.clear()
+    body.inputs.extend([step, go, *before])
+    empty = [linker.node("SequenceEmpty", [], ir.Value(type=v.type), v.name, dtype=int(v.dtype)) for v in before]
+    return linker.structured("Loop", [length, None, *empty], {"body": body}, before, base)
+
+
+@structural(flows=sequencemap_flows, rewrite=as_loop)
+def sequencemap_vjp(context):
+    """Refuses: the Loop that takes the place of the node is what is differentiated."""
+    raise GradientError(f"{context.step.origin} (SequenceMap): it should have been rewritten as a Loop")
 
 
 def _attribute(node, name, default):
