@@ -6,10 +6,10 @@ import warnings
 
 import numpy as np
 import pytest
+from loops import check, model
 from onnx import parser
 
 import gradgen
-from loops import check, model
 
 RNG = np.random.default_rng(5)
 

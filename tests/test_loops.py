@@ -151,7 +151,11 @@ def test_nested_loops_scans_and_branches():
 
 def test_shapes_that_a_body_does_not_state():
     """A carried value of unknown declared rank, whose shape is that of its first in every iteration: saved as one tensor."""
-    text = COUNTED.replace("double[3] h", "double h_").replace("h_", "h").replace("double[3] next, double[3] out", "double next, double out")
+    text = (
+        COUNTED.replace("double[3] h", "double h_")
+        .replace("h_", "h")
+        .replace("double[3] next, double[3] out", "double next, double out")
+    )
     proto = model(COUNTED)
     body = next(a.g for a in proto.graph.node[0].attribute if a.name == "body")
     for value in [*body.input, *body.output][2:]:

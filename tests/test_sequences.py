@@ -177,7 +177,9 @@ def test_a_map_over_sequences():
       }> (s, rest, w)
       y = ConcatFromSequence <axis=0> (u)
       z = ConcatFromSequence <axis=1> (v)
-    }""".replace("      rest =", "      axes = Constant <value_ints=[0]> ()\n      w1 = Unsqueeze(w, axes)\n      rest =")
+    }""".replace(
+        "      rest =", "      axes = Constant <value_ints=[0]> ()\n      w1 = Unsqueeze(w, axes)\n      rest ="
+    )
     check(model(text), {"x": draw(3, 2), "w": draw(2)})
 
 

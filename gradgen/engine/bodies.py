@@ -100,7 +100,10 @@ def _says_more(new: Shape, old: Shape | None) -> bool:
     """Whether a shape holds more sizes than another; names are taken only where nothing was known."""
     if old is None or len(new) != len(old):
         return old is None
-    return any(o is None and n is not None or isinstance(n, int) and not isinstance(o, int) for n, o in zip(new, old, strict=True))
+    return any(
+        o is None and n is not None or isinstance(n, int) and not isinstance(o, int)
+        for n, o in zip(new, old, strict=True)
+    )
 
 
 def _invariant_shapes(node: ir.Node, flow: Flow, imports: Mapping[str, int]) -> dict[tuple[int, int], Shape]:

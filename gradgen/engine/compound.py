@@ -48,20 +48,31 @@ def add(linker: Any, parts: Sequence[ir.Value], like: ir.Value, base: str) -> ir
 
 
 def map_elements(
-    linker: Any, sequences: Sequence[ir.Value], like: ir.Value, fn: Callable[[Any, list[ir.Value]], ir.Value]
+    linker: Any,
+    sequences: Sequence[ir.Value],
+    like: ir.Value,
+    fn: Callable[[Any, list[ir.Value]], ir.Value],
+    *,
+    start: ir.Value | None = None,
+    length: ir.Value | None = None,
+    onto: ir.Value | None = None,
 ) -> ir.Value:
-    """The sequence of what `fn` makes of the elements of equally long sequences."""
+    """The sequence of what `fn` makes of the elements of sequences: of as many as the first has, or of `length` from the
+    position `start` on; `onto` is a sequence to which they are appended."""
     base, item = f"{like.name}/element", element(like)
-    length = linker.node("SequenceLength", [sequences[0]], INT64, f"{like.name}/length")
-    bare = ir.Value(type=like.type)  # no element shape: equal empty sequences may become one
-    empty = linker.node("SequenceEmpty", [], bare, f"{like.name}/none", dtype=int(item.dtype or 1))
+    if length is None:
+        length = linker.node("SequenceLength", [sequences[0]], INT64, f"{like.name}/length")
+    if onto is None:
+        bare = ir.Value(type=like.type)  # no element shape: equal empty sequences may become one
+        onto = linker.node("SequenceEmpty", [], bare, f"{like.name}/none", dtype=int(item.dtype or 1))
     step, go, before = (linker.value(base, kind) for kind in (INT64, BOOL, like))
     body = ir.Graph([step, go, before], [], nodes=[], opset_imports={"": linker.opset}, name="each")
     inner = linker.within(body)
-    items = [inner.node("SequenceAt", [s, step], element(s), base) for s in sequences]
+    position = step if start is None else inner.node("Add", [start, step], INT64, base)
+    items = [inner.node("SequenceAt", [s, position], element(s), base) for s in sequences]
     after = inner.node("SequenceInsert", [before, fn(inner, items)], like, base)
     body.outputs.extend([inner.node("Identity", [go], BOOL, base), after])
-    return linker.structured("Loop", [length, None, empty], {"body": body}, [like], base)[0]
+    return linker.structured("Loop", [length, None, onto], {"body": body}, [like], base)[0]
 
 
 def map_present(
@@ -82,4 +93,3 @@ def map_present(
         graph.outputs.append(result)
         branches[name] = graph
     return linker.structured("If", [has], branches, [like], base)[0]
-

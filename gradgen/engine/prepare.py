@@ -320,19 +320,25 @@ def learn_constants(graph: ir.Graph, knowledge: Knowledge, opset: int) -> None:
         if is_float(node.outputs[0].dtype):
             continue
         inputs = [describe(v) for v in node.inputs]
-        reads_shape_only = node.op_type == "Shape"
-        if not reads_shape_only and any(v is not None and v.const is None for v in inputs):
-            continue
         out = knowledge.describe(node.outputs[0], {})
         body = BodyNode("", node.op_type, inputs, [out], dict(node.attributes))
         found = shape_elements(body)
         content = None
-        if found is not None and all(isinstance(e, int) for e in found) and out.shape is not None:
-            content = np.asarray(found, np.int64).reshape(() if not out.shape else (-1,))
-        elif not reads_shape_only and inputs and (out.size or 0) <= 256 and out.size is not None:
+        if found is not None:
+            out.elements = found
+            elements[node.outputs[0]] = out
+            if all(isinstance(e, int) for e in found) and out.shape is not None:
+                content = np.asarray(found, np.int64).reshape(() if not out.shape else (-1,))
+        elif (
+            inputs
+            and all(v is None or v.const is not None for v in inputs)
+            and (out.size or 0) <= 256
+            and out.size is not None
+        ):
             content = evaluate(body, opset)
         if content is not None:
             knowledge.learn(node.outputs[0], np.asarray(content))
+            elements.pop(node.outputs[0], None)
 
 
 def constant_content(node: ir.Node) -> np.ndarray | None:

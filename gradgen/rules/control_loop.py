@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 import onnx_ir as ir
 
+from gradgen.engine.compound import INT64, map_elements
 from gradgen.engine.flow import Flow
+from gradgen.errors import GradientError
 from gradgen.rules.lang import structural
 
 
@@ -45,17 +50,15 @@ def loop_vjp(context):
     context.finish(run.graph, results, [body.inputs[1], *(body.inputs[j] for j in carried), *outer])
     run.graph.inputs.extend([step, go, *(run.seeds[j - 1] for j in carried), *sums])
 
-    residuals = context.residuals(run)
-    repeated = [_repeats_its_shape(flow, node, value) for value, _ in residuals]
-    seeds = {o: ct for o, ct in run.seeds.items() if o > count}
-    slices = [(ct, context.cotangents[o - 1]) for o, ct in seeds.items()]
-    kept = [_save(context, body, value) for (value, _), same in zip(residuals, repeated, strict=True) if same]
-    if not kept and all(repeated) and not slices:
-        kept = [_save(context, body, body.inputs[0])]
-    listed = _save_sequences(context, body, [v for (v, _), same in zip(residuals, repeated, strict=True) if not same])
-    stacks, lists = iter(kept), iter(listed)
-    slices += [(inner, next(stacks if same else lists)) for (_, inner), same in zip(residuals, repeated, strict=True)]
-    trips = _trips(context, listed[0] if listed else (kept[0] if kept else slices[0][1]))
+    slices = [
+        (seed, _item(context.cotangents[o - 1], node.outputs[o - 1])) for o, seed in run.seeds.items() if o > count
+    ]
+    saving = [(inner, _plan(flow, node, value), value) for value, inner in context.residuals(run)]
+    if not slices and not saving:
+        saving = [(None, _stacked, body.inputs[0])]
+    for inner, save, value in sorted(saving, key=lambda s: s[1] is not _stacked):
+        slices.append((inner, save(context, body, value)))
+    trips = _trips(context, slices[0][1].counted)
     _read(context, run, step, trips, slices)
 
     start = [context.cotangents[j - 2] or context.zeros(context.named(node.outputs[j - 2])) for j in carried]
@@ -64,74 +67,129 @@ def loop_vjp(context):
     return zip(wrt, found, strict=True)
 
 
+@dataclass
+class Saved:
+    """What the forward Loop gives for each iteration.
+
+    Attributes:
+        counted: an output with one element for each iteration, which tells how many there were.
+        at: writes into the reverse body the value that belongs to an iteration.
+    """
+
+    counted: ir.Value
+    at: Callable
+
+
+def _item(stack, counted=None):
+    """A value of each iteration, stacked; `counted` is a primal value as long where that is a cotangent."""
+    return Saved(
+        counted or stack, lambda head, like, index: head.node("Gather", [stack, index], like, like.name, axis=0)
+    )
+
+
+def _plan(flow, node, value):
+    """How a value of the body is saved."""
+    if isinstance(value.type, ir.OptionalType):
+        raise GradientError(
+            f"{node.name} ({node.op_type}): the backward pass of an iteration reads the carried optional '{value.name}', "
+            "and optionals cannot be kept for each iteration; take its element before the loop"
+        )
+    if isinstance(value.type, ir.SequenceType):
+        return _flattened
+    return _stacked if _repeats_its_shape(flow, node, value) else _listed
+
+
 def _repeats_its_shape(flow, node, value):
     """Whether a value of the body is known to have the same shape in every iteration."""
-    if isinstance(value.type, ir.SequenceType | ir.OptionalType) or value.shape is None:
+    if value.shape is None:
         return False
-    fixed = {d for v in flow.outer() if v.shape is not None for d in v.shape if isinstance(d, ir.SymbolicDim)}
+    fixed = {d.value for v in flow.outer() if v.shape is not None for d in v.shape if isinstance(d, ir.SymbolicDim)}
     for o, j in flow.repeats:
         before, after, first = flow.graph.inputs[j].shape, flow.graph.outputs[o].shape, node.inputs[j].shape
         if before is not None and before == after and before == first:
-            fixed |= {d for d in before if isinstance(d, ir.SymbolicDim)}
-    return all(isinstance(d, int) or (d.value is not None and d in fixed) for d in value.shape)
+            fixed |= {d.value for d in before if isinstance(d, ir.SymbolicDim)}
+    return all(isinstance(d, int) or d.value in fixed - {None} for d in value.shape)
 
 
-def _save(context, body, value):
-    """One more scan output of the forward node: a value of each iteration."""
+def _stacked(context, body, value):
+    """One more scan output of the forward node."""
     node = context.node
     context.add(body, value)
     node.resize_outputs(len(node.outputs) + 1)
     out = node.outputs[-1]
     out.name = context.linker.names.unique(f"{node.name}/{value.name}/saved")
     out.type, out.shape = value.type, ir.Shape([None, *value.shape])
+    return _item(out)
+
+
+def _listed(context, body, value):
+    """One more carried value of the forward node: a sequence to which every iteration appends a tensor."""
+    kind = ir.Value(name=value.name, type=ir.SequenceType(value.type))
+    saved = _carry(
+        context, body, kind, lambda inner, before: inner.node("SequenceInsert", [before, value], kind, value.name)
+    )
+    return Saved(saved, lambda head, like, index: head.node("SequenceAt", [saved, index], like, like.name))
+
+
+def _flattened(context, body, value):
+    """A sequence in each iteration: one carried sequence of all their elements, and where each begins and how long it is."""
+    inner = context.linker.within(body)
+    first = []
+
+    def append(inner, before):
+        first.append(inner.node("SequenceLength", [before], INT64, f"{value.name}/first"))
+        return map_elements(inner, [value], value, lambda _, items: items[0], onto=before)
+
+    length = inner.node("SequenceLength", [value], INT64, f"{value.name}/length")
+    lengths = _stacked(context, body, length)
+    saved = _carry(context, body, ir.Value(name=value.name, type=value.type), append)
+    firsts = _stacked(context, body, first[0])
+
+    def at(head, like, index):
+        start, count = (
+            s.at(head, ir.Value(name=like.name, type=INT64.type, shape=INT64.shape), index) for s in (firsts, lengths)
+        )
+        return map_elements(head, [saved], like, lambda _, items: items[0], start=start, length=count)
+
+    return Saved(lengths.counted, at)
+
+
+def _carry(context, body, kind, extend):
+    """One more carried value of the forward node, a sequence that is empty at first."""
+    node, linker, states = context.node, context.linker, len(context.node.inputs) - 2
+    empty = linker.anchored(node).node(
+        "SequenceEmpty", [], ir.Value(type=kind.type), f"{kind.name}/none", dtype=int(kind.dtype)
+    )
+    before = context.value(f"{kind.name}/saved", kind)
+    after = extend(linker.within(body), before)
+    node.resize_inputs(len(node.inputs) + 1)
+    node.replace_input_with(len(node.inputs) - 1, empty)
+    body.inputs.append(before)
+    body.outputs.insert(1 + states, after)
+    out = context.insert_output(states)
+    out.name = linker.names.unique(f"{node.name}/{kind.name}/saved")
+    out.type = kind.type
     return out
 
 
-def _save_sequences(context, body, values):
-    """More carried values of the forward node: a sequence for each value, to which every iteration appends."""
-    node, linker = context.node, context.linker
-    states, listed = len(node.inputs) - 2, []
-    for k, value in enumerate(values):
-        kind = ir.SequenceType(value.type)
-        like = ir.Value(type=kind)
-        empty = linker.anchored(node).node("SequenceEmpty", [], like, f"{value.name}/none", dtype=int(value.dtype))
-        before = context.value(f"{value.name}/saved", like)
-        after = linker.within(body).node("SequenceInsert", [before, value], like, f"{value.name}/saved")
-        node.resize_inputs(len(node.inputs) + 1)
-        node.replace_input_with(len(node.inputs) - 1, empty)
-        body.inputs.append(before)
-        body.outputs.insert(1 + states + k, after)
-        out = context.insert_output(states + k)
-        out.name = linker.names.unique(f"{node.name}/{value.name}/saved")
-        out.type = kind
-        listed.append(out)
-    return listed
-
-
-def _trips(context, saved):
+def _trips(context, counted):
     """How often the forward Loop ran: the length of what it gave for each iteration, as a scalar."""
-    linker = context.linker
-    scalar = ir.Value(type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([]))
-    base = f"{context.step.origin}/trips"
-    if isinstance(saved.type, ir.SequenceType):
-        return linker.node("SequenceLength", [saved], scalar, base)
-    shape = ir.Value(type=scalar.type, shape=ir.Shape([1]))
-    length = linker.node("Shape", [saved], shape, base, start=0, end=1)
-    return linker.node("Squeeze", [length], scalar, base)
+    linker, base = context.linker, f"{context.step.origin}/trips"
+    if isinstance(counted.type, ir.SequenceType):
+        return linker.node("SequenceLength", [counted], INT64, base)
+    length = linker.node("Shape", [counted], ir.Value(type=INT64.type, shape=ir.Shape([1])), base, start=0, end=1)
+    return linker.node("Squeeze", [length], INT64, base)
 
 
 def _read(context, run, step, trips, slices):
     """At the head of the reverse body: the iteration that it reverses, and what belongs to that."""
     graph, linker = run.graph, context.linker
     one = linker.constants.get(np.asarray(1, np.int64))
-    last = linker.node("Sub", [trips, one], trips, f"{context.step.origin}/last")
+    last = linker.node("Sub", [trips, one], INT64, f"{context.step.origin}/last")
     head = linker.within(graph).anchored(graph[0])
-    index = head.node("Sub", [last, step], step, f"{context.step.origin}/iteration")
+    index = head.node("Sub", [last, step], INT64, f"{context.step.origin}/iteration")
     for inner, saved in slices:
-        if isinstance(saved.type, ir.SequenceType):
-            found = head.node("SequenceAt", [saved, index], inner, inner.name)
-        else:
-            found = head.node("Gather", [saved, index], inner, inner.name, axis=0)
-        inner.replace_all_uses_with(found)
+        if inner is not None:
+            inner.replace_all_uses_with(saved.at(head, inner, index))
     run.inputs[0].replace_all_uses_with(index)
     run.inputs[1].replace_all_uses_with(linker.constants.get(np.asarray(True)))
