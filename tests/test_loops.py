@@ -163,3 +163,36 @@ def test_shapes_that_a_body_does_not_state():
     assert text
     result = check(proto, {"m": np.int64(3), "x": draw(3), "w": draw(3)})
     assert not any(n.op_type.startswith("Sequence") for n in result.graph.node)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_random_draw_of_an_iteration_is_saved(known):
+    """Of known shape in one tensor, of a shape that grows in a sequence."""
+    import onnxruntime
+
+    import gradgen
+
+    text = """
+    g (int64 m, float[1,2] x, float[2] w) => (float[A,2] s, float[T,2] noise) {
+      s, noise = Loop (m, , x) <body = step (int64 i, bool c, float[B,2] h) => (bool go, float[C,2] next, float[2] row) {
+        go = Identity(c)
+        n = RandomNormalLike(h)
+        a = Mul(h, n)
+        b = Mul(a, w)
+        axes = Constant <value_ints=[0]> ()
+        row = ReduceSum <keepdims=0> (n, axes)
+        next = Concat <axis=0> (b, b)
+      }>
+    }"""
+    if known:
+        text = text.replace("Concat <axis=0> (b, b)", "Identity(b)").replace("float[B,2] h", "float[1,2] h")
+    result = gradgen.vjp(model(text), of=["s"])
+    session = onnxruntime.InferenceSession(result.SerializeToString(), providers=["CPUExecutionProvider"])
+    x, w = draw(1, 2).astype(np.float32), draw(2).astype(np.float32)
+    ct = draw(1 if known else 8, 2).astype(np.float32)
+    names = [o.name for o in session.get_outputs()]
+    found = dict(zip(names, session.run(None, {"m": np.array(3), "x": x, "w": w, "grad_s": ct}), strict=True))
+    # s = x * factor, element by element, so that the gradients follow from the values of the same run.
+    factor = found["s"] / x
+    np.testing.assert_allclose(found["grad_x"], (ct * factor).sum(0, keepdims=True), rtol=1e-4)
+    np.testing.assert_allclose(found["grad_w"], 3 * (ct * found["s"]).sum(0) / w, rtol=1e-4)

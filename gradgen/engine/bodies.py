@@ -13,7 +13,7 @@ from gradgen.engine.flow import Flow, flows_of, row_of, structural_form
 from gradgen.engine.link import Constants, Knowledge, Linker, ir_shape
 from gradgen.engine.names import Names
 from gradgen.engine.registry import Registry, form_function
-from gradgen.engine.subgraphs import free_values, graphs, hoist_initializers
+from gradgen.engine.subgraphs import discard, free_values, graphs, hoist_initializers
 from gradgen.engine.values import Shape, is_float
 
 
@@ -72,6 +72,8 @@ def rewrite_nodes(graph: ir.Graph, registry: Registry, opset: int) -> bool:
             old.shape = new.shape or old.shape
             replace_value(old, new, linker, owner)
         owner.remove(node, safe=True)
+        for inner in graphs(node):
+            discard(inner)
         changed = True
     return changed
 

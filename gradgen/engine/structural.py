@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from gradgen.engine import compound
+from gradgen.engine import compound, draws
 from gradgen.engine.activity import analyse_body
 from gradgen.engine.flow import Flow, flows_of
 from gradgen.engine.link import Linker
 from gradgen.engine.registry import form_function
 from gradgen.engine.simplify import remove_unused
-from gradgen.engine.subgraphs import captures, clone_graph
+from gradgen.engine.subgraphs import captures, clone_graph, insert_output
 from gradgen.engine.values import is_float
 
 Pair = tuple[ir.Value, ir.Value]
@@ -150,12 +150,12 @@ class StructuralContext:
         remove_unused(graph)
 
     def residuals(self, run: Backward) -> list[Pair]:
-        """What the finished graph of a step reads of the forward pass and cannot compute anew: the values that repeat,
-        and random draws. Pairs of the forward subgraph's value, and the value of the copy, which has to become an input.
+        """What the finished graph of a step reads of the forward pass and cannot compute anew: values that repeat, and
+        random draws. Pairs of the forward subgraph's value and the one that stands for it, which has to become an input.
         """
         repeated = [j for _, j in run.flow.repeats]
-        saved = [(run.flow.graph.inputs[j], run.inputs[j]) for j in repeated if run.inputs[j].uses()]
-        return saved
+        saved = draws.take_out(run.graph, run.copied, self.linker)
+        return [(run.flow.graph.inputs[j], run.inputs[j]) for j in repeated if run.inputs[j].uses()] + saved
 
     def sum(self, graph: ir.Graph, total: ir.Value, part: ir.Value) -> ir.Value:
         """A sum that grows by a contribution, inside a subgraph."""
@@ -186,14 +186,7 @@ class StructuralContext:
 
     def insert_output(self, index: int) -> ir.Value:
         """One more output of the forward node, in front of the one at `index`."""
-        node = self.node
-        node.resize_outputs(len(node.outputs) + 1)
-        *others, new = node.outputs
-        others.insert(index, new)
-        node._outputs = tuple(others)  # onnx_ir appends outputs only
-        for position, value in enumerate(others):
-            value._index = position
-        return new
+        return insert_output(self.node, index)
 
     def named(self, value: ir.Value) -> ir.Value:
         """An output of the forward node, which gets a name where it was left out."""

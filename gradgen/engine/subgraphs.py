@@ -50,6 +50,17 @@ def clone_graph(graph: ir.Graph, mapping: dict[ir.Value, ir.Value | None]) -> ir
     return cloner.clone_graph(graph)
 
 
+def insert_output(node: ir.Node, index: int) -> ir.Value:
+    """One more output of a node, in front of the one at `index`."""
+    node.resize_outputs(len(node.outputs) + 1)
+    *others, new = node.outputs
+    others.insert(index, new)
+    node._outputs = tuple(others)  # onnx_ir appends outputs only
+    for position, value in enumerate(others):
+        value._index = position
+    return new
+
+
 def hoist_initializers(graph: ir.Graph) -> None:
     """Move the initializers of a graph's subgraphs into it, so that copies of a subgraph share them."""
     count = Counter(v.name for v in all_values(graph))
@@ -67,6 +78,13 @@ def hoist_initializers(graph: ir.Graph) -> None:
                 count[name] -= 1
                 count[fresh] += 1
                 graph.register_initializer(value)
+
+
+def discard(graph: ir.Graph) -> None:
+    """Let the nodes of a subgraph that is no longer part of a model read nothing."""
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        for index in range(len(node.inputs)):
+            node.replace_input_with(index, None)
 
 
 def splice(graph: ir.Graph, node: ir.Node, names: Names) -> list[ir.Value]:

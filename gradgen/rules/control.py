@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx_ir as ir
+
 from gradgen.engine.subgraphs import splice
+from gradgen.errors import GradientError
 from gradgen.rules.lang import structural
 
 
@@ -30,5 +34,34 @@ def if_vjp(context):
     for run in branches.values():
         found = dict(run.captured)
         context.finish(run.graph, [found.get(v) for v in wrt], wrt)
+        for value, inner in context.residuals(run):
+            inner.replace_all_uses_with(_keep(context, run.flow, value))
     graphs = {name: run.graph for name, run in branches.items()}
     return list(zip(wrt, context.emit("If", context.inputs, graphs, wrt), strict=True))
+
+
+def _keep(context, flow, value):
+    """One more output of the forward If: a random draw of one branch. The other one gives something of its type."""
+    node, linker = context.node, context.linker
+    out = context.insert_output(len(node.outputs))
+    out.name, out.type = linker.names.unique(f"{node.name}/{value.name}/saved"), value.type
+    for other in context.flows:
+        if other.graph is flow.graph:
+            context.add(flow.graph, value)
+            continue
+        inner = linker.within(other.graph)
+        if isinstance(value.type, ir.SequenceType):
+            stand_in = inner.node("SequenceEmpty", [], value, f"{value.name}/none", dtype=int(value.dtype))
+        elif value.dtype is None or value.shape is None:
+            raise GradientError(
+                f"{context.step.origin} (If): its backward pass needs the random draw '{value.name}' of a branch, whose "
+                "type is not known, so that the other branch cannot give anything in its place; state it in value_info"
+            )
+        else:
+            static = all(isinstance(d, int) for d in value.shape)
+            shape = list(value.shape) if static else [0] * len(value.shape)
+            zeros = linker.constants.get(np.zeros(shape, value.dtype.numpy()))
+            stand_in = inner.node("Identity", [zeros], value, f"{value.name}/none")
+            out.shape = ir.Shape([d if static else None for d in value.shape])
+        other.graph.outputs.append(stand_in)
+    return out

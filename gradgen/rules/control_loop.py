@@ -89,6 +89,11 @@ def _item(stack, counted=None):
 
 def _plan(flow, node, value):
     """How a value of the body is saved."""
+    if value.type is None:
+        raise GradientError(
+            f"{node.name} ({node.op_type}): the backward pass of an iteration reads '{value.name}', whose type is not "
+            "known; state it in value_info"
+        )
     if isinstance(value.type, ir.OptionalType):
         raise GradientError(
             f"{node.name} ({node.op_type}): the backward pass of an iteration reads the carried optional '{value.name}', "
