@@ -196,3 +196,45 @@ def test_a_random_draw_of_an_iteration_is_saved(known):
     factor = found["s"] / x
     np.testing.assert_allclose(found["grad_x"], (ct * factor).sum(0, keepdims=True), rtol=1e-4)
     np.testing.assert_allclose(found["grad_w"], 3 * (ct * found["s"]).sum(0) / w, rtol=1e-4)
+
+
+def test_rows_of_a_captured_value_are_added_once_after_the_loop():
+    """Rows read with repeated indices, from a value that is also read outside; the reverse Loop carries no sum of it."""
+    text = """
+    g (int64 m, double[N,3] x, int64[K] order, double[3] h0) => (double[3] s, double[N,3] y) {
+      y = Sin(x)
+      s = Loop (m, , h0) <body = step (int64 i, bool c, double[3] h) => (bool go, double[3] next) {
+        go = Identity(c)
+        k = Gather(order, i)
+        row = Gather(x, k)
+        other = Gather(x, i)
+        a = Mul(row, h)
+        b = Mul(other, other)
+        next = Add(a, b)
+      }>
+    }"""
+    for trips in (0, 4):
+        feeds = {"m": np.int64(trips), "x": draw(5, 3), "order": np.array([2, 0, 2, -1]), "h0": draw(3)}
+        result = check(model(text), feeds)
+    backward = [n for n in result.graph.node if n.op_type == "Loop"][1]
+    assert len(backward.input) == 3  # the trip count, the condition, the cotangent of h
+
+
+@pytest.mark.parametrize("trips", [0, 1, 3])
+def test_a_carried_value_whose_next_does_not_depend_on_it(trips):
+    """The first value counts in the first iteration alone, or is the last one where there is no iteration."""
+    text = """
+    g (int64 m, double[2] x, double[2] w) => (double[2] s, double[2] t) {
+      zero = Sub(w, w)
+      s, t = Loop (m, , x, zero) <body = step (int64 i, bool c, double[2] h, double[2] t)
+             => (bool go, double[2] next, double[2] t1) {
+        go = Identity(c)
+        next = Ceil(h)
+        a = Mul(h, w)
+        t1 = Add(t, a)
+      }>
+    }"""
+    feeds = {"m": np.int64(trips), "x": draw(2), "w": draw(2)}
+    check(model(text), feeds)
+    check(model(text), feeds, of=["s"], second=False)
+    check(model(text.replace("double[2]", "double[N]")), feeds)

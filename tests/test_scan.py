@@ -180,3 +180,15 @@ def test_unsupported_nodes_of_a_body_are_listed():
     with pytest.raises(gradgen.GradientError) as error:
         gradgen.vjp(proto, wrt=["x"])  # the state depends on x from the second step on
     assert "my::Late" in str(error.value) and "my::Never" in str(error.value) and "my::Side" not in str(error.value)
+
+
+def test_a_state_whose_next_does_not_depend_on_it():
+    text = """
+    g (double[2] x, double[T] k) => (double[2] s, double[T,2] y) {
+      s, y = Scan <num_scan_inputs=1, body = step (double[2] h, double v) => (double[2] next, double[2] out) {
+        next = Ceil(h)
+        out = Mul(h, v)
+      }>(x, k)
+    }"""
+    check(model(text), {"x": draw(2), "k": draw(3)})
+    check(model(text.replace("double[2]", "double[N]").replace("[T,2]", "[T,N]")), {"x": draw(2), "k": draw(3)})

@@ -129,6 +129,7 @@ def _outputs_reached(node: ir.Node, active: set[ir.Value], registry: Registry, o
         for o, k in flow.leaves
         if flow.graph.outputs[o] in inside
     }
+    reached.update(output for flow in flows for value, output in flow.around(node) if value in active)
     return [v for v in outputs if v in reached]
 
 
@@ -162,4 +163,5 @@ def _operands_needed(
         inside = analyse_body(flow, node, active, receiving, registry, opset)
         needed.update(node.inputs[i] for i, j in flow.enters if inside.receives(flow.graph.inputs[j]))
         needed.update(v for v in inside.useful if v in active)
+        needed.update(value for value, output in flow.around(node) if output in receiving)
     return [v for v in operands if v in needed]

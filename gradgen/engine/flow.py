@@ -23,16 +23,25 @@ class Flow:
         enters: (input of the node, input of the graph).
         leaves: (output of the graph, output of the node).
         repeats: (output of the graph, input of the graph that it is in the next iteration).
+        skips: whether there may be no iteration at all, so that values that repeat leave as they entered.
     """
 
     graph: ir.Graph
     enters: Pairs = ()
     leaves: Pairs = ()
     repeats: Pairs = ()
+    skips: bool = False
 
     def outer(self) -> list[ir.Value]:
         """The captured values."""
         return free_values(self.graph)
+
+    def around(self, node: ir.Node) -> list[tuple[ir.Value | None, ir.Value]]:
+        """Inputs of the node that may be its outputs."""
+        entered, left = {j: i for i, j in self.enters}, dict(self.leaves)
+        if not self.skips:
+            return []
+        return [(node.inputs[entered[j]], node.outputs[left[o]]) for o, j in self.repeats if o in left]
 
     def sources(self, node: ir.Node, active: AbstractSet[ir.Value]) -> set[ir.Value]:
         """The inputs and captured values of the graph that are active because of values outside."""

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from gradgen.engine import compound, draws
-from gradgen.engine.activity import analyse_body
+from gradgen.engine.activity import Activity, analyse_body
 from gradgen.engine.flow import Flow, flows_of
 from gradgen.engine.link import Linker
 from gradgen.engine.registry import form_function
@@ -38,15 +38,17 @@ class Backward:
         seeds: the cotangent of an output, by its position: new values that have to become inputs.
         cotangents: the cotangent of an input, by its position; None where nothing arrived.
         captured: the cotangents of active captured values.
+        cut: the cotangents of values of the subgraph that were asked for in place of captured ones.
     """
 
     flow: Flow
     graph: ir.Graph
     inputs: list[ir.Value]
-    copied: dict[ir.Value, ir.Value]
+    copied: dict[ir.Value, ir.Value | None]
     seeds: dict[int, ir.Value] = field(default_factory=dict)
     cotangents: dict[int, ir.Value | None] = field(default_factory=dict)
     captured: list[Pair] = field(default_factory=list)
+    cut: list[Pair] = field(default_factory=list)
 
 
 class StructuralContext:
@@ -72,9 +74,9 @@ class StructuralContext:
 
     # Differentiating
 
-    def copy(self, graph: ir.Graph) -> tuple[ir.Graph, dict[ir.Value, ir.Value]]:
+    def copy(self, graph: ir.Graph) -> tuple[ir.Graph, dict[ir.Value, ir.Value | None]]:
         """A copy of a subgraph, which reads the same outer values, and the map from values to their copies."""
-        copied: dict[ir.Value, ir.Value] = {}
+        copied: dict[ir.Value, ir.Value | None] = {}
         clone = clone_graph(graph, copied)
         for old, new in copied.items():
             if new is not None and new.name:
@@ -86,11 +88,18 @@ class StructuralContext:
             node.name = self.linker.names.unique(node.name or node.op_type)
         return clone, copied
 
-    def backward(self, flow: Flow, seeds: Mapping[int, ir.Value | None] | None = None) -> Backward:
+    def backward(
+        self,
+        flow: Flow,
+        seeds: Mapping[int, ir.Value] | None = None,
+        cut: Mapping[ir.Value, Sequence[ir.Value]] | None = None,
+    ) -> Backward:
         """The backward pass of one run of a subgraph, whose forward values are computed anew.
 
-        `seeds` are cotangents of its outputs from outside, by position, where the subgraph can read them there.
+        `seeds` are cotangents of its outputs from outside, by position, where the subgraph can read them there. `cut`
+        names values of the subgraph whose cotangents are wanted in place of that of a captured value.
         """
+        cut = cut or {}
         linker, node = self.linker, self.node
         receiving = {v for v, ct in zip(node.outputs, self.cotangents, strict=False) if ct is not None}
         activity = analyse_body(flow, node, self.step.active, receiving, linker.registry, linker.opset)
@@ -101,15 +110,15 @@ class StructuralContext:
         seeded |= {o for o, j in flow.repeats if j in live}
         for o, value in enumerate(flow.graph.outputs):
             if o in seeded and activity.receives(value):
-                if seeds is not None:
-                    run.seeds[o] = seeds[o]
-                    continue
-                name = linker.names.unique(f"{self.step.origin}/{value.name}/cotangent")
-                run.seeds[o] = ir.Value(name=name, type=value.type, shape=value.shape)
+                run.seeds[o] = self.value(f"{value.name}/cotangent", value) if seeds is None else seeds[o]
         outer = [v for v in self.active if activity.receives(v)]
-        found = self.differentiate(graph, [*(run.inputs[j] for j in live), *outer], run.seeds)
-        run.cotangents = dict(zip(live, found, strict=False))
-        run.captured = [(v, ct) for v, ct in zip(outer, found[len(live) :], strict=True) if ct is not None]
+        inner = [v for captured in outer for v in cut.get(captured, ())]
+        outer = [v for v in outer if v not in cut]
+        wrt = [*(run.inputs[j] for j in live), *outer, *(copied[v] for v in inner)]
+        found = iter(self.differentiate(graph, wrt, run.seeds))
+        run.cotangents = {j: next(found) for j in live}
+        run.captured = [(v, ct) for v in outer if (ct := next(found)) is not None]
+        run.cut = [(v, ct) for v in inner if (ct := next(found)) is not None]
         return run
 
     def differentiate(
@@ -131,17 +140,16 @@ class StructuralContext:
         found = reverse(steps, {v: t for v in start.values() if (t := start.total(v)) is not None}, linker)
         return [found.total(replaced.get(v, v)) for v in wrt]
 
-    def finish(self, graph: ir.Graph, results: Sequence[ir.Value | None], like: Sequence[ir.Value]) -> None:
-        """Make `results` the outputs of a graph and remove its inputs and what is not needed; zeros of the type and shape
-        of `like` stand for a result that is None."""
-        linker = self.linker.within(graph)
+    def input_cotangent(self, run: Backward, position: int) -> ir.Value:
+        """The cotangent of an input of a subgraph, in the graph of its backward pass; zeros where nothing arrived."""
+        return run.cotangents.get(position) or self.zeros(run.inputs[position], run.graph)
+
+    def finish(self, graph: ir.Graph, results: Sequence[ir.Value], like: Sequence[ir.Value]) -> None:
+        """Make `results` the outputs of a graph, with the types and shapes of `like`, and remove its inputs and what is
+        not needed."""
+        linker, origin = self.linker.within(graph), self.step.origin
         outputs = [
-            linker.node(
-                "Identity",
-                [self.zeros(value, graph) if result is None else result],
-                value,
-                f"{self.step.origin}/{value.name}/cotangent",
-            )
+            linker.node("Identity", [result], value, f"{origin}/{value.name}/cotangent")
             for result, value in zip(results, like, strict=True)
         ]
         graph.outputs.clear()
@@ -172,6 +180,20 @@ class StructuralContext:
     def zeros(self, like: ir.Value, graph: ir.Graph | None = None) -> ir.Value:
         """Zeros of the type and shape of a value, in a subgraph or beside the node."""
         return compound.zeros(self.linker if graph is None else self.linker.within(graph), like)
+
+    def pull(self, op_type: str, inputs: Sequence[ir.Value], ct: ir.Value, **attributes: Any) -> list[Pair]:
+        """The derivative of an op with these inputs, which is not computed here: (input, contribution) pairs."""
+        from gradgen.engine.plan import make_step, pull_back
+
+        attrs = ir.convenience.convert_attributes(attributes)
+        node = ir.Node("", op_type, inputs, attrs, outputs=[self.value(op_type, ct)], name=self.step.origin)
+        row = self.linker.registry.find("", op_type, self.linker.opset)
+        assert row is not None
+        activity = Activity({*self.step.active, *node.outputs}, set(node.outputs), [node])
+        pairs = pull_back(make_step(node, row, activity, self.linker), [ct], self.linker)
+        for index in range(len(inputs)):
+            node.replace_input_with(index, None)
+        return pairs
 
     def constant(self, number: int) -> ir.Value:
         """An int64 scalar."""

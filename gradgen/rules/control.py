@@ -27,13 +27,13 @@ def if_vjp(context):
     """
     branches = {}
     for flow, name in zip(context.flows, context.node.attributes, strict=True):
-        branches[name] = context.backward(flow, dict(enumerate(context.cotangents)))
+        branches[name] = context.backward(flow, {o: ct for o, ct in enumerate(context.cotangents) if ct is not None})
     wrt = [v for v in context.active if any(v in dict(run.captured) for run in branches.values())]
     if not wrt:
         return []
     for run in branches.values():
         found = dict(run.captured)
-        context.finish(run.graph, [found.get(v) for v in wrt], wrt)
+        context.finish(run.graph, [found.get(v) or context.zeros(v, run.graph) for v in wrt], wrt)
         for value, inner in context.residuals(run):
             inner.replace_all_uses_with(_keep(context, run.flow, value))
     graphs = {name: run.graph for name, run in branches.items()}

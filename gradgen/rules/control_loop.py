@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from gradgen.engine.compound import INT64, map_elements
 from gradgen.engine.flow import Flow
+from gradgen.engine.subgraphs import captures
 from gradgen.errors import GradientError
 from gradgen.rules.lang import structural
 
@@ -21,7 +22,7 @@ def loop_flows(node):
     enters = tuple((2 + k, 2 + k) for k in range(carried))
     leaves = tuple((1 + k, k) for k in range(len(node.outputs)))
     repeats = tuple((1 + k, 2 + k) for k in range(carried))
-    return [Flow(node.attributes["body"].value, enters, leaves, repeats)]
+    return [Flow(node.attributes["body"].value, enters, leaves, repeats, skips=True)]
 
 
 @structural(flows=loop_flows)
@@ -34,25 +35,27 @@ def loop_vjp(context):
     """
     node, (flow,) = context.node, context.flows
     body, count = flow.graph, len(flow.repeats)
-    run = context.backward(flow)
-    carried = [j for j in run.cotangents if j - 1 in run.seeds]
+    reads = {v: found for v in context.active if (found := _row_reads(flow, v))}
+    run = context.backward(flow, cut={v: [read.outputs[0] for read in found] for v, found in reads.items()})
+    # Without an iteration the first value is the last: its cotangent passes.
+    carried = [j for _, j in flow.repeats if j in run.cotangents or context.cotangents[j - 2] is not None]
     outer = [v for v, _ in run.captured]
-    if not carried and not outer:
-        return []
     sums = [context.value(f"{v.name}/sum", v) for v in outer]
-    step = context.value("step", body.inputs[0])
-    go = context.value("go", body.inputs[1])
+    step, go = (context.value(hint, body.inputs[k]) for k, hint in enumerate(("step", "go")))
+    positions = [row.producer().inputs[1] for row, _ in run.cut]
     results = [
         go,
-        *(run.cotangents[j] for j in carried),
+        *(context.input_cotangent(run, j) for j in carried),
         *(context.sum(run.graph, s, ct) for s, (_, ct) in zip(sums, run.captured, strict=True)),
+        *(ct for _, ct in run.cut),
+        *(run.copied.get(position, position) for position in positions),
     ]
-    context.finish(run.graph, results, [body.inputs[1], *(body.inputs[j] for j in carried), *outer])
-    run.graph.inputs.extend([step, go, *(run.seeds[j - 1] for j in carried), *sums])
+    like = [body.inputs[1], *(body.inputs[j] for j in carried), *outer, *(row for row, _ in run.cut), *positions]
+    context.finish(run.graph, results, like)
+    later = [run.seeds.get(j - 1) or context.value("unread", body.inputs[j]) for j in carried]
+    run.graph.inputs.extend([step, go, *later, *sums])
 
-    slices = [
-        (seed, _item(context.cotangents[o - 1], node.outputs[o - 1])) for o, seed in run.seeds.items() if o > count
-    ]
+    slices = [(ct, _item(context.cotangents[o - 1], node.outputs[o - 1])) for o, ct in run.seeds.items() if o > count]
     saving = [(inner, _plan(flow, node, value), value) for value, inner in context.residuals(run)]
     if not slices and not saving:
         saving = [(None, _stacked, body.inputs[0])]
@@ -63,8 +66,38 @@ def loop_vjp(context):
 
     start = [context.cotangents[j - 2] or context.zeros(context.named(node.outputs[j - 2])) for j in carried]
     wrt = [*(node.inputs[j] for j in carried), *outer]
-    found = context.emit("Loop", [trips, None, *start, *map(context.zeros, outer)], {"body": run.graph}, wrt)
-    return zip(wrt, found, strict=True)
+    like = [*wrt, *(_stack_of(v) for v in [*(row for row, _ in run.cut), *positions])]
+    found = context.emit("Loop", [trips, None, *start, *map(context.zeros, outer)], {"body": run.graph}, like)
+    stacks, rows = found[len(wrt) :], [row.producer().inputs[0] for row, _ in run.cut]
+    pairs = list(zip(wrt, found, strict=False))
+    for whole, ct, index in zip(rows, stacks, stacks[len(rows) :], strict=False):
+        pairs.extend(context.pull("Gather", [whole, index], ct, axis=0))
+    return pairs
+
+
+def _row_reads(flow, value):
+    """The Gather nodes that read one row of a captured value each, where nothing else in the body reads it.
+
+    The cotangents of the rows are stacked, and added up once, after the reverse Loop: a sum of the size of the whole
+    value in every iteration would make the cost quadratic.
+    """
+    nodes = [node for node in flow.graph if value in node.inputs]
+    if isinstance(value.type, ir.SequenceType) or any(value in captures(node) for node in flow.graph):
+        return []
+    plain = all(_reads_a_row(node) and node.inputs[0] is value for node in nodes)
+    return nodes if plain else []
+
+
+def _reads_a_row(node):
+    index = node.inputs[1] if node.op_type == "Gather" and not node.domain else None
+    axis = node.attributes.get("axis")
+    known = index is not None and index.shape is not None and node.outputs[0].shape is not None
+    return known and len(index.shape) == 0 and (axis is None or axis.value == 0)
+
+
+def _stack_of(value):
+    """The type of a scan output with this value in each iteration."""
+    return ir.Value(name=value.name, type=value.type, shape=ir.Shape([None, *value.shape]))
 
 
 @dataclass
@@ -123,7 +156,7 @@ def _stacked(context, body, value):
     node.resize_outputs(len(node.outputs) + 1)
     out = node.outputs[-1]
     out.name = context.linker.names.unique(f"{node.name}/{value.name}/saved")
-    out.type, out.shape = value.type, ir.Shape([None, *value.shape])
+    out.type, out.shape = value.type, _stack_of(value).shape
     return _item(out)
 
 

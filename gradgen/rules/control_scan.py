@@ -29,14 +29,14 @@ def scan_vjp(context):
     run = context.backward(flow)
     body = flow.graph
 
-    carried = [j for j in range(states) if j in run.cotangents]
+    carried = [j for j in range(states) if j in run.cotangents or j in run.seeds]
     sliced = [j for j in run.cotangents if j >= states]
     outer = [v for v, _ in run.captured]
     sums = [context.value(f"{v.name}/sum", v) for v in outer]
     results = [
-        *(run.cotangents[j] for j in carried),
+        *(context.input_cotangent(run, j) for j in carried),
         *(context.sum(run.graph, s, ct) for s, (_, ct) in zip(sums, run.captured, strict=True)),
-        *(run.cotangents[j] for j in sliced),
+        *(context.input_cotangent(run, j) for j in sliced),
     ]
     seeds = [o for o in run.seeds if o >= states]
     like = [*(body.inputs[j] for j in carried), *outer, *(body.inputs[j] for j in sliced)]
@@ -44,7 +44,7 @@ def scan_vjp(context):
     saved = context.residuals(run)
     read = [j for j in range(states, len(body.inputs)) if run.inputs[j].uses()]
     run.graph.inputs.extend([
-        *(run.seeds[j] for j in carried), *sums, *(inner for _, inner in saved),
+        *(run.seeds.get(j) or context.value("unread", body.inputs[j]) for j in carried), *sums, *(inner for _, inner in saved),
         *(run.inputs[j] for j in read), *(run.seeds[o] for o in seeds),
     ])  # fmt: skip
 
