@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from gradgen.engine.compound import INT64, map_elements
+from gradgen.engine.compound import BOOL, INT64, map_elements
 from gradgen.engine.flow import Flow
 from gradgen.engine.subgraphs import captures
 from gradgen.errors import GradientError
@@ -41,7 +41,7 @@ def loop_vjp(context):
     carried = [j for _, j in flow.repeats if j in run.cotangents or context.cotangents[j - 2] is not None]
     outer = [v for v, _ in run.captured]
     sums = [context.value(f"{v.name}/sum", v) for v in outer]
-    step, go = (context.value(hint, body.inputs[k]) for k, hint in enumerate(("step", "go")))
+    step, go = context.value("step", INT64), context.value("go", BOOL)
     positions = [row.producer().inputs[1] for row, _ in run.cut]
     results = [
         go,
@@ -50,7 +50,7 @@ def loop_vjp(context):
         *(ct for _, ct in run.cut),
         *(run.copied.get(position, position) for position in positions),
     ]
-    like = [body.inputs[1], *(body.inputs[j] for j in carried), *outer, *(row for row, _ in run.cut), *positions]
+    like = [go, *(body.inputs[j] for j in carried), *outer, *(row for row, _ in run.cut), *positions]
     context.finish(run.graph, results, like)
     later = [run.seeds.get(j - 1) or context.value("unread", body.inputs[j]) for j in carried]
     run.graph.inputs.extend([step, go, *later, *sums])
