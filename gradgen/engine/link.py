@@ -225,6 +225,26 @@ class Linker:
         producer.metadata_props["gradgen.sum"] = "1"
         return out
 
+    def value(self, base: str, like: ir.Value) -> ir.Value:
+        """A new value with the type and shape of another, to become an input of a subgraph."""
+        return ir.Value(name=self.names.unique(base), type=like.type, shape=like.shape)
+
+    def structured(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        graphs: Mapping[str, ir.Graph],
+        like: Sequence[ir.Value],
+        base: str,
+        **attributes: Any,
+    ) -> list[ir.Value]:
+        """Append one node with subgraphs whose results have the types and shapes of `like`."""
+        outputs = [ir.Value(name=self.names.unique(base), type=v.type, shape=v.shape) for v in like]
+        attrs = [*(ir.AttrGraph(k, g) for k, g in graphs.items()), *ir.convenience.convert_attributes(attributes)]
+        node = ir.Node("", op_type, inputs, attrs, outputs=outputs, name=self.names.unique(f"{base}/{op_type}"))
+        self._append(node)
+        return outputs
+
     def publish(self, value: ir.Value, name: str, like: ir.Value) -> ir.Value:
         """Give a result its public name, and the type and shape of `like`; one that has a name already is copied."""
         if value.producer() is None or value.is_graph_output() or value.name in self.public:

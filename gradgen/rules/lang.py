@@ -120,6 +120,8 @@ class RuleFunction:
     returns: tuple[str, ...] = ()
     linear: bool = True
     lowering: Callable[..., Any] | None = None
+    flows: Callable[..., Any] | None = None
+    rewrite: Callable[..., Any] | None = None
 
     @property
     def name(self) -> str:
@@ -185,9 +187,21 @@ def traced(*returns: str, linear: bool = True) -> Callable[[Callable[..., Any]],
     return lambda fn: RuleFunction(fn, "traced", returns=tuple(returns), linear=linear)
 
 
-def structural(fn: Callable[..., Any]) -> RuleFunction:
-    """A rule for a node with subgraphs: `fn(context) -> {value: cotangent}`, see gradgen.engine.structural."""
-    return RuleFunction(fn, "structural")
+def structural(
+    fn: Callable[..., Any] | None = None,
+    *,
+    flows: Callable[..., Any] | None = None,
+    rewrite: Callable[..., Any] | None = None,
+) -> Any:
+    """A rule for a node with subgraphs: `fn(context) -> (value, cotangent) pairs`, see gradgen.engine.structural.
+
+    `flows(node)` lists the `Flow` of each subgraph: how its inputs and outputs are connected with the node's. By default
+    a subgraph reads captured values alone and its outputs are the node's. `rewrite(node, linker)` may return values that
+    take the place of the node's outputs, of nodes that it put in front of it; None keeps the node.
+    """
+    if fn is None:
+        return lambda f: RuleFunction(f, "structural", flows=flows, rewrite=rewrite)
+    return RuleFunction(fn, "structural", flows=flows, rewrite=rewrite)
 
 
 def parameters(fn: Callable[..., Any]) -> tuple[list[str], list[str]]:
