@@ -23,13 +23,12 @@ for folder in ("examples", "tools"):
 import custom_rule  # noqa: E402
 import draw  # noqa: E402
 import fit_oscillator  # noqa: E402
+import refresh_docs  # noqa: E402
 import saliency  # noqa: E402
 import train_digits  # noqa: E402
 
-import docs  # noqa: E402
-
 SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
-PAGES = [*docs.pages(), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+PAGES = [*refresh_docs.pages(), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.stem)
@@ -73,9 +72,9 @@ def test_the_custom_rule_goes_straight_through():
     np.testing.assert_array_equal(custom_rule.gradient(x, np.array([0.3, -0.6, 1.7], np.float32)), [5, 7, 0])
 
 
-@pytest.mark.parametrize("page", docs.pages(), ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", refresh_docs.pages(), ids=lambda p: p.stem)
 def test_a_page_shows_what_its_examples_print(page):
-    assert page.read_text(encoding="utf-8") == docs.refreshed(page), "run `python tools/docs.py`"
+    assert page.read_text(encoding="utf-8") == refresh_docs.refreshed(page), "run `python tools/refresh_docs.py`"
 
 
 def test_the_picture_is_drawn_from_the_present_result():

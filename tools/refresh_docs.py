@@ -1,4 +1,4 @@
-"""Writes into README.md and docs/ what their examples print: `python tools/docs.py [--check] [FILE...]`.
+"""Writes into README.md and docs/ what their examples print: `python tools/refresh_docs.py [--check] [FILE...]`.
 
 A block of Python followed by a block of text is run, and the text becomes what it printed; in a block of the console,
 the lines after `$ ` are run, and what follows each becomes what it printed. Between `<!-- coverage -->` and
