@@ -1938,6 +1938,111 @@ ROWS = (
         none={"roi": "the region is treated as fixed", "scales": "the output's size depends on it"},
         module="gradgen.rules.resize",
     ),
+    # sampling.toml, [GridSample]
+    Row(
+        "",
+        "GridSample",
+        1,
+        inputs=("X", "grid"),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "grid_sample_vjp",
+                "traced",
+                "gradgen.rules.sampling",
+                ("dY", "X", "grid"),
+                ("dX", "dgrid"),
+                attributes=("mode", "padding_mode", "align_corners"),
+            ),
+        ),
+        module="gradgen.rules.sampling",
+    ),
+    # sampling.toml, [AffineGrid]
+    Row(
+        "",
+        "AffineGrid",
+        1,
+        inputs=("theta", "size"),
+        outputs=("grid",),
+        forms=(
+            Form(
+                "affine_grid_vjp",
+                "traced",
+                "gradgen.rules.sampling",
+                ("dgrid", "theta", "size"),
+                ("dtheta",),
+                attributes=("align_corners",),
+            ),
+        ),
+        module="gradgen.rules.sampling",
+    ),
+    # sampling.toml, [RoiAlign]
+    Row(
+        "",
+        "RoiAlign",
+        1,
+        inputs=("X", "rois", "batch_indices"),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "roi_align_vjp",
+                "traced",
+                "gradgen.rules.sampling",
+                ("dY", "X", "rois", "batch_indices"),
+                ("dX", "drois"),
+                attributes=(
+                    "coordinate_transformation_mode",
+                    "mode",
+                    "output_height",
+                    "output_width",
+                    "sampling_ratio",
+                    "spatial_scale",
+                ),
+            ),
+        ),
+        module="gradgen.rules.sampling",
+    ),
+    # sampling.toml, [MaxRoiPool]
+    Row(
+        "",
+        "MaxRoiPool",
+        1,
+        inputs=("X", "rois"),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "max_roi_pool_vjp",
+                "traced",
+                "gradgen.rules.sampling",
+                ("dY", "X", "rois"),
+                ("dX",),
+                attributes=("pooled_shape", "spatial_scale"),
+            ),
+        ),
+        zero=("rois",),
+        module="gradgen.rules.sampling",
+    ),
+    # sampling.toml, [DeformConv]
+    Row(
+        "",
+        "DeformConv",
+        1,
+        inputs=("X", "W", "offset", "B", "mask"),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "deform_conv_vjp",
+                "traced",
+                "gradgen.rules.sampling",
+                ("dY", "X", "W", "offset", "B", "mask"),
+                ("dX", "dW", "doffset", "dB", "dmask"),
+                attributes=("strides", "dilations", "pads", "group", "offset_group"),
+            ),
+        ),
+        ignores=("kernel_shape",),
+        defaults="deform_conv_defaults",
+        module="gradgen.rules.sampling",
+    ),
     # shape.toml, [Identity]
     Row(
         "",
@@ -2130,6 +2235,44 @@ ROWS = (
         zero=("limit",),
         ignores=("stash_type",),
         module="gradgen.rules.shape",
+    ),
+    # signal.toml, [DFT]
+    Row(
+        "",
+        "DFT",
+        1,
+        inputs=("input", "dft_length", "axis"),
+        outputs=("output",),
+        forms=(
+            Form(
+                "dft_vjp",
+                "traced",
+                "gradgen.rules.signal",
+                ("doutput", "input", "dft_length", "axis"),
+                ("dinput",),
+                attributes=("inverse", "onesided"),
+            ),
+        ),
+        module="gradgen.rules.signal",
+    ),
+    # signal.toml, [STFT]
+    Row(
+        "",
+        "STFT",
+        1,
+        inputs=("signal", "frame_step", "window", "frame_length"),
+        outputs=("output",),
+        forms=(
+            Form(
+                "stft_vjp",
+                "traced",
+                "gradgen.rules.signal",
+                ("doutput", "signal", "frame_step", "window", "frame_length"),
+                ("dsignal", "dwindow"),
+                attributes=("onesided",),
+            ),
+        ),
+        module="gradgen.rules.signal",
     ),
     # trig.toml, [Sin]
     Row(

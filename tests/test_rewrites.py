@@ -41,7 +41,7 @@ def plain(monkeypatch):
     """Switch the rewrites off."""
 
     def switch():
-        monkeypatch.setattr(rewrites, "PATTERNS", [])
+        monkeypatch.setattr(rewrites, "PATTERNS", {})
 
     return switch
 

@@ -11,33 +11,50 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-PATTERNS: list[Callable[[ir.Node, Any], ir.Value | None]] = []
+Pattern = Callable[[ir.Node, Any], ir.Value | None]
+PATTERNS: dict[str, list[Pattern]] = {}
 
 PASSES = 4
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
-def pattern(fn: Callable[[ir.Node, Any], ir.Value | None]) -> Callable[[ir.Node, Any], ir.Value | None]:
-    """Register a pattern: `fn(node, linker)` returns the value that takes the place of the node's result, or None."""
-    PATTERNS.append(fn)
-    return fn
+def pattern(*op_types: str) -> Callable[[Pattern], Pattern]:
+    """Register a pattern for nodes of these types.
+
+    `fn(node, linker)` returns the value that takes the place of the node's result, or None.
+    """
+
+    def register(fn: Pattern) -> Pattern:
+        for op_type in op_types:
+            PATTERNS.setdefault(op_type, []).append(fn)
+        return fn
+
+    return register
 
 
-def rewrite(graph: ir.Graph, linker: Any) -> None:
-    """Apply every pattern to every linked node, in order; a few times, since one can make room for another."""
+def rewrite(graph: ir.Graph, linker: Any) -> bool:
+    """Apply every pattern to every linked node, in order; a few times, since one can make room for another.
+
+    Returns whether any applied.
+    """
+    applied = False
     for _ in range(PASSES):
         changed = False
         for node in graph:
-            if not linked(node) or not (node.outputs[0].uses() or node.outputs[0].is_graph_output()):
+            patterns = PATTERNS.get(node.op_type)
+            if patterns is None or node.domain or not linked(node):
                 continue
-            for fn in PATTERNS:
+            if not (node.outputs[0].uses() or node.outputs[0].is_graph_output()):
+                continue
+            for fn in patterns:
                 value = fn(node, linker.anchored(node))
                 if value is not None and _replace(node.outputs[0], value):
                     _drop(node, graph)
-                    changed = True
+                    applied = changed = True
                     break
         if not changed:
-            return
+            break
+    return applied
 
 
 def _replace(old: ir.Value, new: ir.Value) -> bool:
@@ -96,11 +113,9 @@ def _same_shape(one: ir.Value, other: ir.Value) -> bool:
     return shapes[0] is not None and None not in shapes[0] and shapes[0] == shapes[1]
 
 
-@pattern
+@pattern(*VIEWS)
 def adjacent_views(node: ir.Node, linker: Any) -> ir.Value | None:
     """A view of a view is one Reshape, or nothing."""
-    if node.domain or node.op_type not in VIEWS:
-        return None
     first = _producer(node.inputs[0], VIEWS)
     if first is None or first.inputs[0] is None:
         return None
@@ -119,11 +134,9 @@ def _sizes(value: ir.Value | None) -> list[int | str | None] | None:
     return [d if isinstance(d, int) else d.value for d in value.shape.dims]
 
 
-@pattern
+@pattern(*VIEWS)
 def transposed_units(node: ir.Node, linker: Any) -> ir.Value | None:
     """A Transpose between views that only insert and drop axes of size 1 is one without these axes, or nothing."""
-    if node.domain or node.op_type not in VIEWS:
-        return None
     middle = _producer(node.inputs[0], ("Transpose",))
     first = _producer(middle.inputs[0], ("Unsqueeze",)) if middle is not None else None
     if middle is None or first is None or "perm" not in middle.attributes:
@@ -144,11 +157,9 @@ def transposed_units(node: ir.Node, linker: Any) -> ir.Value | None:
     )
 
 
-@pattern
+@pattern("Reshape")
 def interleaved_parts(node: ir.Node, linker: Any) -> ir.Value | None:
     """Parts stacked on an axis of their own that is then moved next to another and merged with it are their Concat."""
-    if node.domain or node.op_type != "Reshape":
-        return None
     middle = _producer(node.inputs[0], ("Transpose",))
     stack = _producer(middle.inputs[0], ("Concat",)) if middle is not None else None
     if middle is None or stack is None or "perm" not in middle.attributes:
@@ -177,10 +188,10 @@ def interleaved_parts(node: ir.Node, linker: Any) -> ir.Value | None:
     return linker.node("Concat", pieces, node.outputs[0], f"{node.outputs[0].name}/joined", axis=at)
 
 
-@pattern
+@pattern("Transpose")
 def cancelled_transposes(node: ir.Node, linker: Any) -> ir.Value | None:
     """A Transpose of a Transpose is one, or nothing."""
-    if node.domain or node.op_type != "Transpose" or "perm" not in node.attributes:
+    if "perm" not in node.attributes:
         return None
     first = _producer(node.inputs[0], ("Transpose",))
     if first is None or "perm" not in first.attributes or first.inputs[0] is None:
@@ -193,10 +204,10 @@ def cancelled_transposes(node: ir.Node, linker: Any) -> ir.Value | None:
     return linker.node("Transpose", [source], result, f"{result.name}/transposed", perm=perm)
 
 
-@pattern
+@pattern("Add")
 def pads_that_tile(node: ir.Node, linker: Any) -> ir.Value | None:
     """A sum of zero-padded parts that together fill one axis is their Concat."""
-    if node.domain or node.op_type != "Add" or any(_parent_sum(u.node) for u in node.outputs[0].uses()):
+    if not _parent_sum(node) or any(_parent_sum(u.node) for u in node.outputs[0].uses()):
         return None
     parts = _summands(node)
     spans = [_span(part, linker) for part in parts]
