@@ -1,10 +1,10 @@
 """Writes into README.md and docs/ what their examples print: `python tools/refresh_docs.py [--check] [FILE...]`.
 
 A block of Python followed by a block of text is run, and the text becomes what it printed; in a block of the console,
-the lines after `$ ` are run, and what follows each becomes what it printed. Between `<!-- coverage -->` and
-`<!-- end -->` the summary of the rule tables is written, and in the row `| gradgen | … |` how many of the torch cases are
-refused (that all others are right is what tests/test_torch_cases.py shows). All of a file's examples run in one scratch folder that holds
-a copy of examples/ and the blocks that follow a `<!-- file: NAME -->`.
+the lines after `$ ` are run, and what follows each becomes what it printed. All of a file's examples run in one scratch
+folder that holds a copy of examples/ and the blocks that follow a `<!-- file: NAME -->`. Between `<!-- coverage -->`
+and `<!-- end -->` the summary of the rule tables is written, and in the row `| gradgen | … |` how many of the torch
+cases are refused (tests/test_torch_cases.py shows that all others are right).
 """
 
 from __future__ import annotations
