@@ -21,11 +21,9 @@ from gradgen.engine.prepare import MODEL_OPSET, Model, Prepared, learn_constants
 from gradgen.engine.registry import Registry, registered
 from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_initializers
 from gradgen.errors import GradientError, GradientWarning
-from gradgen.request import find_values, parameter_values
+from gradgen.request import FIXED_KEY, NAMES_KEY, check_fixed, find_values, parameter_values
 from gradgen.rules.library import zeros_like
 from gradgen.rules.rewrites import rewrite
-
-NAMES_KEY = "gradgen.names"
 
 
 def vjp(
@@ -144,6 +142,7 @@ def _differentiate(
 ) -> Any:
     graph = prepared.model.graph
     sources, targets = find_values(graph, wrt, of, registry, prepared.opset)
+    check_fixed(prepared.model.metadata_props, sources, targets)
     names = Names.of(graph)
     knowledge = Knowledge({*sources, *(v for v in graph.inputs)})
     learn_constants(graph, knowledge, prepared.opset)
@@ -230,6 +229,12 @@ def _finish(prepared: Prepared, linker: Linker, public: Public) -> Any:
     model.ir_version = max(10, model.ir_version or 10)
     previous = json.loads(model.metadata_props.get(NAMES_KEY, "{}"))
     model.metadata_props[NAMES_KEY] = json.dumps({**previous, **public.roles()}, sort_keys=True)
+    fixed = {
+        *json.loads(model.metadata_props.get(FIXED_KEY, "[]")),
+        *(v.name for v in linker.knowledge.fixed if v.name),
+    }
+    if fixed:
+        model.metadata_props[FIXED_KEY] = json.dumps(sorted(fixed))
     linker.finish(model)
     return model if prepared.as_ir else ir.to_proto(model)
 

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from gradgen.engine.bodies import Subgraph, make_graph
 from gradgen.engine.inference import evaluate, infer_types, shape_elements
-from gradgen.engine.values import Value
+from gradgen.engine.values import AttributeParameter, Value
 from gradgen.errors import GradientError
 from gradgen.rules import peephole
 from gradgen.rules.lang import DOMAIN, OPSET, RuleFunction, building
@@ -207,12 +207,12 @@ class Builder:
     def _agree(self, schema: onnx.defs.OpSchema, values: list[Value | None]) -> list[Value | None]:
         """Give float constants the element type of the inputs that they share one with."""
         names = _type_names(schema, len(values))
-        computed = {names[k]: v.dtype for k, v in enumerate(values) if v is not None and v.const is None and v.dtype}
+        computed = {names[k]: v.dtype for k, v in enumerate(values) if v is not None and v.peek is None and v.dtype}
         return [
             self.constant(v.const, computed[names[k]])
             if v is not None
-            and v.const is not None
-            and v.const.dtype.kind == "f"
+            and v.peek is not None
+            and v.peek.dtype.kind == "f"
             and computed.get(names[k], v.dtype) != v.dtype
             else v
             for k, v in enumerate(values)
@@ -227,7 +227,7 @@ class Builder:
             and result.shape is not None
         ):
             return self.constant(np.asarray(result.elements, np.int64).reshape(() if not result.shape else (-1,)))
-        if not node.inputs or any(v is not None and v.const is None for v in node.inputs):
+        if not node.inputs or any(v is not None and v.peek is None for v in node.inputs):
             return None
         if result.size is None or result.size > FOLD_LIMIT:
             return None
@@ -290,6 +290,8 @@ def _constant_array(attrs: Mapping[str, ir.Attr]) -> np.ndarray:
 
 
 def _attribute(name: str, value: Any) -> ir.Attr:
+    if isinstance(value, AttributeParameter):
+        return ir.Attr(name, value.attr.type, None, ref_attr_name=value.attr.ref_attr_name)
     if isinstance(value, ir.Attr):
         return value
     if isinstance(value, Subgraph):

@@ -94,8 +94,8 @@ def as_function(template: Template, name: str, opset: int) -> ir.Function:
         if value is None:
             return None
         if id(value) not in env:
-            assert value.const is not None
-            tensor = ir.Tensor(value.const)
+            assert value.peek is not None
+            tensor = ir.Tensor(value.peek)
             node = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], num_outputs=1)
             node.outputs[0].name = f"c{len(env)}"
             nodes.append(node)

@@ -63,9 +63,9 @@ def infer_types(node: Any, schema: onnx.defs.OpSchema | None, opset: int) -> Non
     inputs = {f"i{k}": v for k, v in enumerate(node.inputs) if v is not None}
     types = {name: type_proto(v) for name, v in inputs.items()}
     data = {
-        name: onnx.numpy_helper.from_array(v.const, name)
+        name: onnx.numpy_helper.from_array(v.peek, name)
         for name, v in inputs.items()
-        if v.const is not None and v.const.dtype.kind in "iuf" and v.const.size <= 64
+        if v.peek is not None and v.peek.dtype.kind in "iuf" and v.peek.size <= 64
     }
     try:
         outputs = infer_node_outputs(

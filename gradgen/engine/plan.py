@@ -17,7 +17,7 @@ from gradgen.engine.link import Linker
 from gradgen.engine.registry import rule_function
 from gradgen.engine.rows import Form, Row
 from gradgen.engine.specialise import plain
-from gradgen.engine.values import is_float
+from gradgen.engine.values import Value, is_float
 from gradgen.errors import GradientError
 
 
@@ -124,6 +124,9 @@ def make_step(node: ir.Node, row: Row, activity: Activity, linker: Linker) -> St
             return step
         if _applies(form, step, present) and holds(form.when, known, plain_attributes):
             step.form = form
+            for name, value in known.items():
+                if isinstance(value, Value) and value.touched:
+                    linker.knowledge.fix(step.operand(name))
             return step
     raise GradientError(
         f"{step.origin} ({node.op_type}): no form of its rule takes the cotangents {sorted(present)} "

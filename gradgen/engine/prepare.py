@@ -321,6 +321,7 @@ def _inline_functions(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelP
     bind(proto.graph.node)
     for function in proto.functions:
         bind(function.node)
+        del function.value_info[:]  # its dimension names are those of one call, and would be shared by all
     kept = [(f.domain, f.name) for f in proto.functions if registry.find(f.domain, f.name, version) is not None]
     return (
         onnx.inliner.inline_selected_functions(proto, kept, exclude=True)
@@ -365,7 +366,7 @@ def learn_constants(graph: ir.Graph, knowledge: Knowledge, opset: int) -> None:
                 content = np.asarray(found, np.int64).reshape(() if not out.shape else (-1,))
         elif (
             inputs
-            and all(v is None or v.const is not None for v in inputs)
+            and all(v is None or v.peek is not None for v in inputs)
             and (out.size or 0) <= 256
             and out.size is not None
         ):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import onnx_ir as ir
 from gradgen.engine.builder import BodyNode, Builder
 from gradgen.engine.registry import Registry, form_function, rule_function
 from gradgen.engine.rows import Form
-from gradgen.engine.values import UnknownTypeError, Value
+from gradgen.engine.values import AttributeParameter, Value
 from gradgen.errors import GradientError
 from gradgen.rules.lang import RuleFunction, building
 
@@ -27,11 +27,16 @@ class Template:
         inputs: the flat values that the body reads, in the order of the call's values.
         outputs: result values by formal name; a list for a variadic formal.
         nodes: the nodes that the outputs need, in topological order.
+        fixed: positions of the inputs whose content the body holds for alone.
     """
 
     inputs: list[Value]
     outputs: dict[str, Any]
     nodes: list[BodyNode]
+    fixed: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.fixed = [k for k, v in enumerate(self.inputs) if v.touched and v.peek is not None]
 
 
 def flatten(arguments: Mapping[str, Argument]) -> list[Value]:
@@ -40,12 +45,6 @@ def flatten(arguments: Mapping[str, Argument]) -> list[Value]:
     for argument in arguments.values():
         flat.extend(v for v in (argument if isinstance(argument, list) else [argument]) if v is not None)
     return flat
-
-
-def signature(value: Value) -> tuple:
-    """What of a value a specialisation may depend on."""
-    const = None if value.const is None else (value.const.dtype.str, value.const.tobytes())
-    return (value.dtype, value.shape, const, value.zero)
 
 
 def specialise(
@@ -128,7 +127,7 @@ def plain(attr: ir.Attr | None) -> Any:
     if attr is None:
         return None
     if attr.ref_attr_name is not None:
-        raise UnknownTypeError(f"the value of attribute '{attr.name}', a parameter of the function, is unknown")
+        return AttributeParameter(attr)
     value = attr.value
     return list(value) if isinstance(value, tuple | list) else value
 

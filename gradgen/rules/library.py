@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
 from gradgen.rules.lang import library, op, same_dim
@@ -103,7 +104,7 @@ def nudge(x, ct):
 
 @nudge.lower
 def _nudge(x, ct):
-    return x if x.const is not None and np.all(x.const) else None
+    return x if x.peek is not None and np.all(x.peek) else None
 
 
 @library
@@ -135,3 +136,16 @@ def _transpose_matrix(x):
         return None
     axes = list(range(len(x.shape)))
     return op.Transpose(x, perm=[*axes[:-2], axes[-1], axes[-2]])
+
+
+@library
+def finite_positive(x):
+    """x ≥ 0 with a large number in place of infinity, so that a zero cotangent times it is zero."""
+    large = op.CastLike(op.Constant(value_float=65504.0), x)
+    result = op.Where(op.IsInf(x), large, x)
+    return result
+
+
+@finite_positive.lower
+def _finite_positive(x):
+    return None if x.dtype is None else op.Min(x, np.asarray(ml_dtypes.finfo(x.dtype.numpy()).max, x.dtype.numpy()))
