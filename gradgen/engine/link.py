@@ -139,6 +139,10 @@ class Linker:
     def draws(self, node: ir.Node) -> bool:
         """Whether a node draws random numbers, and so must never be repeated."""
         row = self.registry.find(node.domain, node.op_type, self.opset)
+        if row is not None and isinstance(row.random, str):
+            switch = next((v for i, v in enumerate(node.inputs) if row.input_name(i) == row.random), None)
+            known = None if switch is None else self.knowledge.constant(switch)
+            return switch is not None and (known is None or bool(np.any(known)))
         if row is not None and row.random is not None:
             return row.random
         return row is None and node.domain in ("", "ai.onnx") and not graphs(node) and is_random("", node.op_type)

@@ -52,7 +52,8 @@ class Row:
         ignores: attributes that do not change the derivative.
         like: outputs that have the type and shape of an input, where the standard infers none for the op.
         defaults: name of a function of `module` that resolves attributes whose defaults depend on the node.
-        random: whether the op draws random numbers; None where onnx knows.
+        random: whether the op draws random numbers; the name of the input that switches the draw on, where an absent
+            one and one known to be false draw nothing; None where onnx knows.
         inputs, outputs: the formal names; a trailing `*` marks the variadic one.
     """
 
@@ -67,7 +68,7 @@ class Row:
     ignores: tuple[str, ...] = ()
     defaults: str | None = None
     module: str = ""
-    random: bool | None = None
+    random: bool | str | None = None
     like: Mapping[str, str] = field(default_factory=dict)
 
     def formal(self, names: tuple[str, ...], index: int) -> str:

@@ -221,6 +221,8 @@ def _check_row(
     for result, source in row.like.items():
         if result not in row.outputs or source not in row.inputs:
             problems.add(where, f"'like' gives the output '{result}' the type of '{source}': no such output or input")
+    if isinstance(row.random, str) and row.random not in names:
+        problems.add(where, f"'random' names the input '{row.random}'; the inputs are {names}")
     for formal in schema.inputs:
         ruled = any(f.kind == "structural" or f"d{formal.name}" in f.returns for f in row.forms)
         said = [
