@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from gradgen.engine.bodies import STRAY
 from gradgen.engine.calls import CallLinker
 from gradgen.engine.derive import derive
+from gradgen.engine.expand import expand_where
 from gradgen.engine.link import CONSTANT_MARK, Constants, Knowledge, Linker, ir_shape
 from gradgen.engine.names import Names, free_prefix
 from gradgen.engine.prepare import Model, Prepared, learn_constants, prepare
@@ -142,6 +144,9 @@ def _differentiate(
     learn_constants(graph, knowledge, prepared.opset)
     linker_type = Linker if inline else CallLinker
     linker = linker_type(graph, registry, prepared.opset, knowledge, names, Constants(graph, names))
+    strays: dict[ir.Value, ir.Value] = {}
+    expand_where(graph, linker, lambda node: node.domain == STRAY, strays)
+    sources, targets = [strays.get(v, v) for v in sources], [strays.get(v, v) for v in targets]
     public = Public(names, [v.name or "" for v in sources], [v.name or "" for v in targets], kind)
     outputs = list(graph.outputs)
     if kind == "vjp":
@@ -215,6 +220,9 @@ def _finish(prepared: Prepared, linker: Linker, public: Public) -> Any:
     remove_unused(graph)
     merge_common(graph, linker.draws)
     remove_unused_initializers(graph)
+    used = {n.domain for n in ir.traversal.RecursiveGraphIterator(graph)} | {f.domain for f in model.functions.values()}
+    for domain in [d for d in model.opset_imports if d not in ("", *used)]:
+        del model.opset_imports[domain]
     model.ir_version = max(10, model.ir_version or 10)
     previous = json.loads(model.metadata_props.get(NAMES_KEY, "{}"))
     model.metadata_props[NAMES_KEY] = json.dumps({**previous, **public.roles()}, sort_keys=True)

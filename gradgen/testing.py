@@ -16,9 +16,9 @@ from gradgen.engine.registry import Registry, registered
 from gradgen.engine.rows import Form, Row
 from gradgen.errors import GradientError, GradientWarning
 from gradgen.evaluate import Evaluator
-from gradgen.samples import Built, Sample, build
+from gradgen.samples import Built, Sample, build, expand_bodies
 
-__all__ = ["Sample", "check_dynamic", "check_first_order", "check_float32", "check_second_order"]
+__all__ = ["Sample", "check_dynamic", "check_first_order", "check_float32", "check_forward", "check_second_order"]
 
 ELEMENTS = 48
 
@@ -96,10 +96,25 @@ def check_second_order(sample: Sample) -> None:
         )
 
 
+def check_forward(sample: Sample) -> None:
+    """What an op's forward body computes in float32 against the op's own kernel on onnxruntime, to a few ulp."""
+    built = build(sample, np.float32)
+    kernel = Evaluator(built.model, strict=True)(built.feeds)
+    body = Evaluator(expand_bodies(built.model, registered()), strict=True)(built.feeds)
+    for name, want in kernel.items():
+        scale = np.abs(want).max(initial=1e-3)
+        np.testing.assert_allclose(
+            body[name], want, rtol=4e-6, atol=1e-6 * scale, err_msg=f"{sample.op_type}: output {name}"
+        )
+        assert body[name].shape == want.shape and body[name].dtype == want.dtype
+
+
 def forms(sample: Sample, dtype: Any = np.float64) -> Iterator[tuple[Form, Registry]]:
     """Every form of the sample's row that applies to it in this type, each with a registry that has no other."""
     row = registered().find(sample.domain, sample.op_type, sample.opset)
     assert row is not None, f"{sample.op_type} has no row"
+    if row.forward is not None:
+        yield row.forward, registered()
     for form in row.forms:
         registry = Registry([Row(**{**vars(row), "forms": (form,)})], parent=registered())
         if form is not row.forms[-1]:

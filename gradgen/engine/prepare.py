@@ -14,6 +14,7 @@ import onnx.shape_inference
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
+from gradgen.engine.bodies import fill_bodies, move_strays
 from gradgen.engine.inference import evaluate, shape_elements
 from gradgen.engine.link import Knowledge, small
 from gradgen.engine.opsets import raise_opset
@@ -89,8 +90,9 @@ def prepare(model: Model, registry: Registry) -> Prepared:
         GradientError: for a file that is missing or no model, and for a model that the standard does not admit.
     """
     proto, as_ir = read(model)
-    check(proto)
     _normalise_domains(proto)
+    move_strays(proto, registry)
+    check(proto)
     _open_dimensions(proto)
     proto = _inline_functions(proto, registry)
     proto = infer(proto, registry)
@@ -145,8 +147,8 @@ def infer(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
     """Infer shapes, with the values of shape computations propagated; what cannot be inferred stays open.
 
     onnx leaves the rank open where a shape is computed at run time, though the length of that shape states it, and
-    knows nothing of the results of some ops, where a row's `like` does: both are filled in, and what follows from them
-    is inferred again.
+    knows nothing of the results of some ops, where a row's `like` or its forward body does: these are filled in, and
+    what follows from them is inferred again.
     """
     overridable = _take_overridable(proto)
     while True:
@@ -154,8 +156,7 @@ def infer(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
             proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
         except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
             break
-        ranks, alike = _fill_ranks(proto.graph), _fill_alike(proto, registry)
-        if not ranks and not alike:
+        if not any([_fill_ranks(proto.graph), _fill_alike(proto, registry), fill_bodies(proto, registry)]):
             break
     proto.graph.initializer.extend(overridable)
     return proto

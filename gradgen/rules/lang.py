@@ -113,6 +113,19 @@ def vjp(fn: Callable[..., Any] | None = None, *, linear: bool = True) -> Any:
 fwd = vjp
 
 
+def forward(*returns: Any) -> Any:
+    """The forward body of an op that the standard does not define: it is differentiated through what it emits.
+
+    Bare, on an onnxscript function; as `@forward("Y", ...)`, on plain Python over typed values, as a traced rule. The
+    parameters are the op's inputs in order, then its attributes (keyword-only where traced); what is returned are the
+    outputs, by name. It emits standard ops only, and computes what the op's kernel computes. For an op without a schema
+    the signature is the schema.
+    """
+    if len(returns) == 1 and callable(returns[0]):
+        return RuleFunction(returns[0], "compiled")
+    return lambda fn: RuleFunction(fn, "traced", returns=returns)
+
+
 def library(fn: Callable[..., Any]) -> RuleFunction:
     """A function that rules call: an onnxscript function, the general body, with an optional static lowering."""
     return RuleFunction(fn, "library")
