@@ -132,9 +132,12 @@ def build(sample: Sample, dtype: Any = np.float64, dynamic: bool = False) -> Bui
     types = _output_types(model, outputs)
     if dynamic and not all(t.type.tensor_type.HasField("shape") for t in types.values()):
         _add_ranks(types, build(sample, dtype).model)
-    model.graph.output.extend(types[o] for o in outputs if o)
+    asked = sample.spec.get("@of", outputs)
+    model.graph.output.extend(
+        kind for o, kind in types.items() if o in asked or kind.type.tensor_type.HasField("shape")
+    )
     floats = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16}
-    of = [o for o in sample.spec.get("@of", outputs) if o and types[o].type.tensor_type.elem_type in floats]
+    of = [o for o in asked if o and types[o].type.tensor_type.elem_type in floats]
     return Built(model, feeds, list(sample.spec.get("@wrt", feeds)), of)
 
 

@@ -70,7 +70,9 @@ def expand(node: ir.Node, graph: ir.Graph, linker: Linker, replaced: dict[ir.Val
         if new in replaced.values():
             new = inline.node("Identity", [new], old, f"{old.name}/Identity")
         replaced[old] = replace_value(old, new, linker, graph)
-    graph.remove(node, safe=True)
+    if not any(v.uses() or v.is_graph_output() for v in node.outputs):
+        # It stays for the outputs that its body leaves to it, such as the labels of a classifier.
+        graph.remove(node, safe=True)
     return True
 
 
@@ -89,8 +91,11 @@ def _forward(node: ir.Node, row: Row, form: Form, linker: Linker) -> dict[int, i
     """Link a row's forward body in front of a node; the outputs that are used, by position."""
     from gradgen.engine.plan import bind_attributes, operand
 
-    names = {row.output_name(k): k for k, v in enumerate(node.outputs) if v.uses() or v.is_graph_output()}
     origin = node.name or (node.outputs[0].name or node.op_type)
+    used = {row.output_name(k): k for k, v in enumerate(node.outputs) if v.uses() or v.is_graph_output()}
+    names = {n: k for n, k in used.items() if n in form.returns}
+    if not names:
+        raise GradientError(f"{origin} ({node.op_type}): its output '{min(used)}' has no derivative; only {form.returns} have")
     arguments = {n: operand(row, n, node.inputs, node.outputs) for n in form.reads}
     attributes = bind_attributes(node, row, linker)
     if strange := sorted(set(node.attributes) - set(form.attributes) - set(row.ignores)):
@@ -99,8 +104,6 @@ def _forward(node: ir.Node, row: Row, form: Form, linker: Linker) -> dict[int, i
         found = linker.vjp(form, arguments, attributes, dict.fromkeys(names, True), {}, origin)
     except GradientError as error:
         raise GradientError(f"{origin} ({node.op_type}): {error}") from error
-    if missing := [n for n in names if found.get(n) is None]:
-        raise GradientError(f"{origin} ({node.op_type}): the op's forward body does not compute its output '{missing[0]}'")
     return {k: found[n] for n, k in names.items()}
 
 

@@ -55,7 +55,7 @@ class Row:
         random: whether the op draws random numbers; the name of the input that switches the draw on, where an absent
             one and one known to be false draw nothing; None where onnx knows.
         forward: the op's forward body (it reads inputs and returns outputs), through which the op is differentiated; such
-            a row has no forms.
+            a row has no forms. Outputs that the body does not return are left to the node.
         inputs, outputs: the formal names; a trailing `*` marks the variadic one.
     """
 
