@@ -12,6 +12,7 @@ import pytest
 
 from gradgen.api import vjp
 from gradgen.differences import directional, jacobian_fd
+from gradgen.engine.bodies import STRAY
 from gradgen.engine.registry import Registry, registered
 from gradgen.engine.rows import Form, Row
 from gradgen.errors import GradientError, GradientWarning
@@ -98,8 +99,15 @@ def check_second_order(sample: Sample) -> None:
 
 def check_forward(sample: Sample) -> None:
     """What an op's forward body computes in float32 against the op's own kernel on onnxruntime, to a few ulp."""
+    reason = sample.settings.get("kernel")
+    if isinstance(reason, str):
+        pytest.skip(reason)
     built = build(sample, np.float32)
-    kernel = Evaluator(built.model, strict=True)(built.feeds)
+    own = onnx.ModelProto()
+    own.CopyFrom(built.model)
+    for node in own.graph.node:
+        node.domain = "" if node.domain == STRAY else node.domain
+    kernel = Evaluator(own, strict=True)(built.feeds)
     body = Evaluator(expand_bodies(built.model, registered()), strict=True)(built.feeds)
     for name, want in kernel.items():
         scale = np.abs(want).max(initial=1e-3)

@@ -104,7 +104,10 @@ def _forward(node: ir.Node, row: Row, form: Form, linker: Linker) -> dict[int, i
         found = linker.vjp(form, arguments, attributes, dict.fromkeys(names, True), {}, origin)
     except GradientError as error:
         raise GradientError(f"{origin} ({node.op_type}): {error}") from error
-    return {k: found[n] for n, k in names.items()}
+    computed = {k: found[n] for n, k in names.items() if found.get(n) is not None}
+    if not computed:
+        raise GradientError(f"{origin} ({node.op_type}): the op's forward body does not compute its output '{min(names)}'")
+    return computed
 
 
 def _standard(node: ir.Node, proto: onnx.FunctionProto, linker: Linker) -> dict[int, ir.Value]:

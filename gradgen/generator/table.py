@@ -31,6 +31,7 @@ KEYS = {
     "avoid",
     "tolerance",
     "second_order",
+    "kernel",
     "doc",
 }
 FLOAT_TYPES = ("tensor(float)", "tensor(double)", "tensor(float16)", "tensor(bfloat16)")
@@ -43,7 +44,7 @@ class TableRow:
     Attributes:
         row: what the engine reads.
         samples: the inputs on which its tests run.
-        settings: `range`, `avoid`, `tolerance`, `second_order` of its samples.
+        settings: `range`, `avoid`, `tolerance`, `second_order` of its samples, and `kernel`: why no kernel runs them.
         where: file and row, for messages.
     """
 
@@ -119,7 +120,7 @@ def _read_row(
         dict(entry.get("none", {})), tuple(entry.get("ignores", ())), entry.get("defaults"), module, entry.get("random"),
         dict(entry.get("like", {})), body,
     )  # fmt: skip
-    settings = {k: entry[k] for k in ("range", "avoid", "tolerance", "second_order") if k in entry}
+    settings = {k: entry[k] for k in ("range", "avoid", "tolerance", "second_order", "kernel") if k in entry}
     table_row = TableRow(row, list(entry.get("samples", ())), settings, where)
     _check_row(table_row, schema, functions, problems)
     return table_row
