@@ -170,7 +170,7 @@ def from_heads(x):
 
 
 def rotate(x, cos, sin, interleaved):
-    """The first channels of every head rotated in pairs, as many as cos and sin have: these broadcast against [..., half]."""
+    """The first channels of every head rotated in pairs, as many as cos and sin, [..., half], have angles for."""
     half = op.Shape(cos, start=-1)
     width = half * 2
     rotated = op.Slice(x, [0], width, [-1])
@@ -182,7 +182,12 @@ def rotate(x, cos, sin, interleaved):
     else:
         a, b = op.Split(rotated, axis=-1, num_outputs=2, _outputs=2)
         result = op.Concat(a * cos - b * sin, a * sin + b * cos, axis=-1)
-    whole = x.shape is not None and isinstance(x.shape[-1], int) and width.const is not None and width.const[0] == x.shape[-1]
+    whole = (
+        x.shape is not None
+        and isinstance(x.shape[-1], int)
+        and width.const is not None
+        and width.const[0] == x.shape[-1]
+    )
     return result if whole else op.Concat(result, op.Slice(x, width, [2**31 - 1], [-1]), axis=-1)
 
 
@@ -234,7 +239,9 @@ def key_mask(mask, q, k, value):
         # The end of each sequence, and behind these perhaps the starts.
         batch = op.Shape(q, end=1)
         ends = op.Slice(mask, [0], batch)
-        starts = op.Slice(op.Concat(mask, op.CastLike(op.Expand(np.zeros(1, np.int64), batch), mask), axis=0), batch, batch * 2)
+        starts = op.Slice(
+            op.Concat(mask, op.CastLike(op.Expand(np.zeros(1, np.int64), batch), mask), axis=0), batch, batch * 2
+        )
         columns = op.Unsqueeze(op.Range(np.asarray(0, np.int64), size(k, 2), np.asarray(1, np.int64)), [0])
         first, behind = (op.Cast(op.Unsqueeze(bound, [1]), to=7) for bound in (starts, ends))
         visible = op.And(op.Less(columns, behind), op.GreaterOrEqual(columns, first))

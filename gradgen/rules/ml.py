@@ -52,10 +52,14 @@ def normalizer(X, *, norm="MAX"):
 
 
 @forward("Y")
-def imputer(X, *, imputed_value_floats=None, imputed_value_int64s=None, replaced_value_float=0.0, replaced_value_int64=0):
+def imputer(
+    X, *, imputed_value_floats=None, imputed_value_int64s=None, replaced_value_float=0.0, replaced_value_int64=0
+):
     """Y = X, but the imputed values where X is the value to replace (which may be NaN)."""
     floats = X.dtype is not None and X.dtype.is_floating_point()
-    imputed, old = (imputed_value_floats, replaced_value_float) if floats else (imputed_value_int64s, replaced_value_int64)
+    imputed, old = (
+        (imputed_value_floats, replaced_value_float) if floats else (imputed_value_int64s, replaced_value_int64)
+    )
     missing = op.IsNaN(X) if floats and math.isnan(old) else op.Equal(X, op.CastLike(np.asarray(old), X))
     return op.Where(missing, op.CastLike(np.asarray(imputed), X), X)
 
@@ -167,7 +171,9 @@ def svm_classifier(X, *, coefficients=None, support_vectors=None, vectors_per_cl
     x = rows(X)
     if not vectors_per_class:
         classes = len(classlabels_ints or classlabels_strings or ())
-        return transform(op.MatMul(x, constant(coefficients, (classes, -1)).T.copy()) + constant(rho[:1]), post_transform)
+        return transform(
+            op.MatMul(x, constant(coefficients, (classes, -1)).T.copy()) + constant(rho[:1]), post_transform
+        )
     total, classes = sum(vectors_per_class), len(vectors_per_class)
     values = kernel(x, constant(support_vectors, (total, -1)), kernel_type, kernel_params)
     scores = op.MatMul(values, pairs(coefficients, vectors_per_class)) + constant(rho)
