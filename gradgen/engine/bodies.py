@@ -1,4 +1,4 @@
-"""What the forward bodies of rows say of a model: the types of ops that onnx cannot infer, and ops in a strange domain."""
+"""What rows with a forward body say of a model: types that onnx cannot infer, and ops in a strange domain."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def _has_schema(op_type: str, version: int) -> bool:
 
 
 def fill_bodies(proto: onnx.ModelProto, registry: Registry) -> bool:
-    """Give outputs without an inferred shape the type that their op's forward body gives them; whether there were any."""
+    """Give outputs without an inferred shape the type that their op's forward body gives; whether there were any."""
     graph = proto.graph
     version = next((e.version for e in proto.opset_import if e.domain == ""), OPSET)
-    rows = [(n, registry.find(n.domain, n.op_type, version)) for n in graph.node if n.domain]
-    rows = [(n, row) for n, row in rows if row is not None and row.forward is not None]
+    found_rows = [(n, registry.find(n.domain, n.op_type, version)) for n in graph.node if n.domain]
+    rows = [(n, row) for n, row in found_rows if row is not None and row.forward is not None]
     if not rows:
         return False
     known = {v.name: v for v in [*graph.input, *graph.output, *graph.value_info]}
@@ -63,7 +63,9 @@ def fill_bodies(proto: onnx.ModelProto, registry: Registry) -> bool:
     found = False
     for node, row in rows:
         types = [known[o].type.tensor_type if o in known else None for o in node.output]
-        if all(t is not None and t.elem_type and t.HasField("shape") for t, o in zip(types, node.output, strict=True) if o):
+        if all(
+            t is not None and t.elem_type and t.HasField("shape") for t, o in zip(types, node.output, strict=True) if o
+        ):
             continue
         values = [_value(name, known, stored) if name else None for name in node.input]
         for index, result in _run(node, row, values, registry, max(version, OPSET)).items():
@@ -108,7 +110,15 @@ def _run(
     wanted = {row.output_name(k): k for k, name in enumerate(node.output) if name}
     try:
         template = specialise(
-            form.rule, form.reads, form.returns, form, arguments, attributes, dict.fromkeys(wanted, True), registry, opset
+            form.rule,
+            form.reads,
+            form.returns,
+            form,
+            arguments,
+            attributes,
+            dict.fromkeys(wanted, True),
+            registry,
+            opset,
         )
     except GradientError:
         return {}  # said where the node is on a path

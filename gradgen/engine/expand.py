@@ -1,4 +1,4 @@
-"""Replaces a node by its op's body, so that it is differentiated through that: the standard's, or a row's forward body."""
+"""Replaces a node by its op's body and so differentiates through it: the standard's, or a row's forward body."""
 
 from __future__ import annotations
 
@@ -95,18 +95,24 @@ def _forward(node: ir.Node, row: Row, form: Form, linker: Linker) -> dict[int, i
     used = {row.output_name(k): k for k, v in enumerate(node.outputs) if v.uses() or v.is_graph_output()}
     names = {n: k for n, k in used.items() if n in form.returns}
     if not names:
-        raise GradientError(f"{origin} ({node.op_type}): its output '{min(used)}' has no derivative; only {form.returns} have")
+        raise GradientError(
+            f"{origin} ({node.op_type}): its output '{min(used)}' has no derivative; only {form.returns} have"
+        )
     arguments = {n: operand(row, n, node.inputs, node.outputs) for n in form.reads}
     attributes = bind_attributes(node, row, linker)
     if strange := sorted(set(node.attributes) - set(form.attributes) - set(row.ignores)):
-        raise GradientError(f"{origin} ({node.op_type}): the op's forward body does not know the attribute '{strange[0]}'")
+        raise GradientError(
+            f"{origin} ({node.op_type}): the op's forward body does not know the attribute '{strange[0]}'"
+        )
     try:
         found = linker.vjp(form, arguments, attributes, dict.fromkeys(names, True), {}, origin)
     except GradientError as error:
         raise GradientError(f"{origin} ({node.op_type}): {error}") from error
     computed = {k: found[n] for n, k in names.items() if found.get(n) is not None}
     if not computed:
-        raise GradientError(f"{origin} ({node.op_type}): the op's forward body does not compute its output '{min(names)}'")
+        raise GradientError(
+            f"{origin} ({node.op_type}): the op's forward body does not compute its output '{min(names)}'"
+        )
     return computed
 
 

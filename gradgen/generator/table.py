@@ -127,7 +127,12 @@ def _read_row(
 
 
 def _read_forward(
-    entry: Mapping[str, Any], where: str, module: str, functions: Mapping[str, RuleFunction], schema: Any, problems: Problems
+    entry: Mapping[str, Any],
+    where: str,
+    module: str,
+    functions: Mapping[str, RuleFunction],
+    schema: Any,
+    problems: Problems,
 ) -> Form | None:
     """The forward body that a row names; for an op with a schema its names must be the schema's."""
     name = entry.get("forward")
@@ -316,7 +321,10 @@ def _check_row(
 
 
 def _later_attribute(schema: Any, name: str) -> bool:
-    return not isinstance(schema, SnippetSchema) and name in onnx.defs.get_schema(schema.name, domain=schema.domain).attributes
+    return (
+        not isinstance(schema, SnippetSchema)
+        and name in onnx.defs.get_schema(schema.name, domain=schema.domain).attributes
+    )
 
 
 def check_duplicates(rows: Sequence[TableRow], problems: Problems) -> None:
