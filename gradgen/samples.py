@@ -36,7 +36,7 @@ class Sample:
         spec: what the table says. An input is a shape (for one that admits floats), its content (for one that does
             not), or a table with `shape` or `values` and `low`, `high`, `avoid`, `dtype`; a variadic input is a list
             of these. Other names are attributes. `@outputs` lists the outputs that the node has, `@of` those that are
-            differentiated; `@wrt` the inputs; `@opset` the opset.
+            differentiated; `@wrt` the inputs; `@opset` the opset; `@single` says that the op knows float32 alone.
         settings: the row's `range`, `avoid`, `tolerance`, `second_order`.
     """
 
@@ -89,7 +89,7 @@ def build(sample: Sample, dtype: Any = np.float64, dynamic: bool = False) -> Bui
     """
     row = registered().find(sample.domain, sample.op_type, sample.opset)
     body = None if row is None else row.forward
-    if body is not None and dtype == np.float64:
+    if dtype == np.float64 and (body is not None or sample.spec.get("@single")):
         return _widened(build(sample, np.float32, dynamic))
     schema: Any = schema_of(sample.domain, sample.op_type, sample.since if sample.since > 1 else None)
     if schema is None:
@@ -156,7 +156,7 @@ def expand_bodies(model: onnx.ModelProto, registry: Registry) -> onnx.ModelProto
 
 
 def _widened(built: Built) -> Built:
-    """A float32 sample of an op with a forward body in float64: as its body, since kernels of such ops are float32."""
+    """A float32 sample in float64: an op with a forward body as its body, since kernels of such ops are float32."""
     model = to_float64(expand_bodies(built.model, registered()))
     feeds = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in built.feeds.items()}
     return Built(model, feeds, built.wrt, built.of)

@@ -147,7 +147,8 @@ class Linker:
             return row.random
         return row is None and node.domain in ("", "ai.onnx") and not graphs(node) and is_random("", node.op_type)
 
-    def _append(self, node: ir.Node) -> None:
+    def append(self, node: ir.Node) -> None:
+        """Put a node at the linker's place."""
         if self._anchor is None:
             self.graph.append(node)
         else:
@@ -216,7 +217,7 @@ class Linker:
         out = ir.Value(name=self.names.unique(base), type=like.type, shape=like.shape)
         node = ir.Node("", op_type, inputs, ir.convenience.convert_attributes(attributes), outputs=[out])
         node.name = self.names.unique(f"{out.name}/{op_type}")
-        self._append(node)
+        self.append(node)
         return out
 
     def publish(self, value: ir.Value, name: str, like: ir.Value) -> ir.Value:
@@ -307,7 +308,7 @@ class Linker:
             attributes = _clone_attributes(body, resolve) if body.captures else body.attributes
             node = ir.Node(body.domain, body.op_type, inputs, attributes, outputs=outputs, metadata_props=metadata)
             node.name = outputs[0].name
-            self._append(node)
+            self.append(node)
         return {
             name: [resolve(v) for v in result] if isinstance(result, list) else resolve(result)
             for name, result in template.outputs.items()

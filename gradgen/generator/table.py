@@ -20,6 +20,7 @@ KEYS = {
     "vjp",
     "forms",
     "forward",
+    "straight_through",
     "zero",
     "none",
     "ignores",
@@ -99,7 +100,7 @@ def _read_row(
     if unknown := set(entry) - KEYS:
         problems.add(where, f"unknown keys {sorted(unknown)}; known are {sorted(KEYS)}")
     schema: Any = schema_of(domain, op_type, int(version) if version else None)
-    body = _read_forward(entry, where, module, functions, schema, problems)
+    body = _read_body(entry, "forward", where, module, functions, schema, problems)
     if schema is None:
         if body is None:
             problems.add(where, f"there is no op '{op_type}' in domain '{domain or 'ai.onnx'}'")
@@ -118,7 +119,7 @@ def _read_row(
     row = Row(
         domain, op_type, int(version) if version else 1, inputs, outputs, tuple(forms), tuple(entry.get("zero", ())),
         dict(entry.get("none", {})), tuple(entry.get("ignores", ())), entry.get("defaults"), module, entry.get("random"),
-        dict(entry.get("like", {})), body,
+        dict(entry.get("like", {})), body, _read_body(entry, "straight_through", where, module, functions, schema, problems),
     )  # fmt: skip
     settings = {k: entry[k] for k in ("range", "avoid", "tolerance", "second_order", "kernel") if k in entry}
     table_row = TableRow(row, list(entry.get("samples", ())), settings, where)
@@ -126,23 +127,24 @@ def _read_row(
     return table_row
 
 
-def _read_forward(
+def _read_body(
     entry: Mapping[str, Any],
+    key: str,
     where: str,
     module: str,
     functions: Mapping[str, RuleFunction],
     schema: Any,
     problems: Problems,
 ) -> Form | None:
-    """The forward body that a row names; for an op with a schema its names must be the schema's."""
-    name = entry.get("forward")
+    """The forward or straight-through body that a row names; where the op has a schema its names must be that's."""
+    name = entry.get(key)
     if name is None:
         return None
     function = functions.get(name)
     if function is None or function.kind not in ("compiled", "traced"):
-        problems.add(where, f"the forward body '{name}' is not in {module}")
+        problems.add(where, f"the body '{name}' is not in {module}")
         return None
-    if "vjp" in entry or "forms" in entry:
+    if key == "forward" and ("vjp" in entry or "forms" in entry):
         problems.add(where, "an op has a backward rule or a forward body, not both")
     annotated = set(getattr(function.fn, "__annotations__", ())) if function.kind == "compiled" else set()
     positional, keyword = signature(function)
@@ -151,7 +153,7 @@ def _read_forward(
     returns = returned(function)
     if schema is not None:
         for role, given, known in (
-            ("input", reads, [f.name for f in schema.inputs]),
+            ("input", reads, [f.name for f in (*schema.inputs, *(schema.outputs if key != "forward" else ()))]),
             ("output", returns, [f.name for f in schema.outputs]),
             ("attribute", takes, list(schema.attributes)),
         ):
