@@ -174,7 +174,9 @@ def _differentiate(
     graph.outputs.extend([] if kind == "grad" else [*outputs, *extra])
     sources = [replaced.get(v, v) for v in sources]
     for value, ct in zip(sources, found, strict=True):
-        graph.outputs.append(_gradient_output(value, ct, public.gradients[value.name or ""], linker, warn=value not in stopped))
+        graph.outputs.append(
+            _gradient_output(value, ct, public.gradients[value.name or ""], linker, warn=value not in stopped)
+        )
     if straight_through:
         remove_given(graph, same=False)
         through.restore_names()

@@ -55,7 +55,7 @@ def fill_bodies(proto: onnx.ModelProto, registry: Registry) -> bool:
     graph = proto.graph
     version = next((e.version for e in proto.opset_import if e.domain == ""), OPSET)
     found_rows = [(n, registry.find(n.domain, n.op_type, version)) for n in graph.node if n.domain]
-    rows = [(n, row) for n, row in found_rows if row is not None and row.forward is not None]
+    rows = [(n, row) for n, row in found_rows if row is not None and (row.forward or row.straight_through)]
     if not rows:
         return False
     known = {v.name: v for v in [*graph.input, *graph.output, *graph.value_info]}
@@ -97,7 +97,7 @@ def _run(
     node: onnx.NodeProto, row: Row, values: list[Value | None], registry: Registry, opset: int
 ) -> dict[int, Value]:
     """The typed results of a forward body, by output position; none where it needs more than is known."""
-    form = row.forward
+    form = row.forward or row.straight_through
     assert form is not None
     arguments: dict[str, Any] = {}
     for position, formal in enumerate(row.inputs):
@@ -127,5 +127,6 @@ def _run(
     for name, result in template.outputs.items():
         if isinstance(result, Value) and result.dtype is not None and result.shape is not None:
             shape = tuple(d if isinstance(d, int) or d in dims else None for d in result.shape)
-            found[wanted[name]] = Value(result.dtype, shape)
+            peer = arguments.get(row.like.get(name, ""))
+            found[wanted[name]] = Value(result.dtype if peer is None else peer.dtype, shape)
     return found

@@ -213,7 +213,7 @@ def _fill_alike(proto: onnx.ModelProto, registry: Registry) -> bool:
     found = False
     for node in graph.node:
         row = registry.find(node.domain, node.op_type, version)
-        if row is None or not row.like:
+        if row is None or not row.like or row.straight_through is not None:
             continue
         inputs = {row.input_name(i): name for i, name in enumerate(node.input)}
         for index, name in enumerate(node.output):

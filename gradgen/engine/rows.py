@@ -50,13 +50,14 @@ class Row:
         zero: inputs whose derivative is known to be zero.
         none: inputs without a derivative rule, with the reason.
         ignores: attributes that do not change the derivative.
-        like: outputs that have the type and shape of an input, where the standard infers none for the op.
+        like: outputs that have the type and shape of an input, where the standard infers none for the op; with a
+            straight-through body, which gives the shape, the type alone.
         defaults: name of a function of `module` that resolves attributes whose defaults depend on the node.
         random: whether the op draws random numbers; the name of the input that switches the draw on, where an absent
             one and one known to be false draw nothing; None where onnx knows.
-        forward: the op's forward body (it reads inputs and returns outputs), through which the op is differentiated; such
-            a row has no forms. Outputs that the body does not return are left to the node.
-        straight_through: the body whose derivative passes the op's quantised inputs and outputs, where that is asked for.
+        forward: the op's forward body (it reads inputs and returns outputs), through which the op is differentiated;
+            such a row has no forms. Outputs that the body does not return are left to the node.
+        straight_through: the body whose derivative passes the op's quantised inputs and outputs, where that is asked.
         inputs, outputs: the formal names; a trailing `*` marks the variadic one.
     """
 

@@ -180,7 +180,9 @@ def stops(
         elif row is None or row.straight_through is None or any(v in passed for v in node.outputs):
             continue
         else:
-            ended = [v for v in node.outputs if v in reaching and not is_float(v.dtype)]
+            kinds = [kind for _, v, kind in edges(node, row) if v in active]
+            blocked = bool(kinds) and all(kind == "zero" for kind in kinds)
+            ended = [v for v in node.outputs if v in reaching and (blocked or not is_float(v.dtype))]
         carrying: list[ir.Value | None] = [
             stand if (stand := passed.get(v)) is not None else v for v in node.inputs if v is not None
         ]

@@ -101,11 +101,13 @@ def _read_row(
         problems.add(where, f"unknown keys {sorted(unknown)}; known are {sorted(KEYS)}")
     schema: Any = schema_of(domain, op_type, int(version) if version else None)
     body = _read_body(entry, "forward", where, module, functions, schema, problems)
+    through = _read_body(entry, "straight_through", where, module, functions, schema, problems)
     if schema is None:
-        if body is None:
+        stated = body or through
+        if stated is None:
             problems.add(where, f"there is no op '{op_type}' in domain '{domain or 'ai.onnx'}'")
             return None
-        schema = SnippetSchema(domain, op_type, body)
+        schema = SnippetSchema(domain, op_type, stated)
     inputs = tuple(_formal(f) for f in schema.inputs)
     outputs = tuple(_formal(f) for f in schema.outputs)
     forms = []
@@ -119,7 +121,7 @@ def _read_row(
     row = Row(
         domain, op_type, int(version) if version else 1, inputs, outputs, tuple(forms), tuple(entry.get("zero", ())),
         dict(entry.get("none", {})), tuple(entry.get("ignores", ())), entry.get("defaults"), module, entry.get("random"),
-        dict(entry.get("like", {})), body, _read_body(entry, "straight_through", where, module, functions, schema, problems),
+        dict(entry.get("like", {})), body, through,
     )  # fmt: skip
     settings = {k: entry[k] for k in ("range", "avoid", "tolerance", "second_order", "kernel") if k in entry}
     table_row = TableRow(row, list(entry.get("samples", ())), settings, where)
@@ -177,7 +179,7 @@ class SnippetSchema:
     def __init__(self, domain: str, name: str, body: Form):
         options = onnx.defs.OpSchema.FormalParameterOption
         self.domain, self.name = domain, name
-        self.inputs = [SnippetFormal(n, options.Optional) for n in body.reads]
+        self.inputs = [SnippetFormal(n, options.Optional) for n in body.reads if n not in body.returns]
         self.outputs = [SnippetFormal(n, options.Optional if k else options.Single) for k, n in enumerate(body.returns)]
         self.attributes = dict.fromkeys(body.attributes)
 
@@ -295,7 +297,7 @@ def _check_row(
             problems.add(where, f"input '{formal.name}' admits floats: give it a rule, or list it in zero or none")
         table_row.dispositions[formal.name] = said[0] if said else "not float"
     mentioned = {a for f in row.forms for a in (*f.attributes, *f.fwd_attributes)} | set(row.ignores)
-    mentioned |= set(row.forward.attributes) if row.forward else set()
+    mentioned |= {a for body in (row.forward, row.straight_through) if body for a in body.attributes}
     for form in row.forms:
         mentioned |= conditions.names(form.when)[1] if form.when else set()
     general = [f for f in row.forms if f.when is None and f.fwd is None]
