@@ -12,20 +12,22 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from gradgen.engine.bodies import STRAY
 from gradgen.engine.calls import CallLinker
+from gradgen.engine.compound import is_optional, is_sequence, zeros
 from gradgen.engine.derive import derive
 from gradgen.engine.expand import expand_where
+from gradgen.engine.forward import STRAY
 from gradgen.engine.given import remove_given, with_given
 from gradgen.engine.link import CONSTANT_MARK, Constants, Knowledge, Linker, ir_shape
 from gradgen.engine.names import Names, free_prefix
-from gradgen.engine.prepare import Model, Prepared, learn_constants, prepare
+from gradgen.engine.prepare import MODEL_OPSET, Model, Prepared, learn_constants, prepare
 from gradgen.engine.registry import Registry, registered
 from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_initializers
 from gradgen.engine.through import Through, pass_through, stops
 from gradgen.errors import GradientError, GradientWarning
 from gradgen.request import find_values, parameter_values
 from gradgen.rules.library import zeros_like
+from gradgen.rules.rewrites import rewrite
 
 NAMES_KEY = "gradgen.names"
 
@@ -102,9 +104,14 @@ def parameters(model: Model) -> list[str]:
 
     Constants that gradgen has added to a gradient model are no parameters.
     """
+    registry = registered()
     with paused_collector():
-        prepared = prepare(model, registered())
-    return [v.name or "" for v in parameter_values(prepared.model.graph, registered(), prepared.opset)]
+        for types in (False, True):  # Constants that hold the weights have types only after inference
+            prepared = prepare(model, registry, types=types)
+            found = parameter_values(prepared.model.graph, registry, max(prepared.opset, MODEL_OPSET))
+            if found:
+                break
+    return [v.name or "" for v in found]
 
 
 @contextmanager
@@ -208,6 +215,9 @@ def _cotangent_input(graph: ir.Graph, value: ir.Value, name: str) -> ir.Value:
 
 
 def _ones(value: ir.Value, linker: Linker, reduce: str | None) -> ir.Value:
+    if is_sequence(value) or is_optional(value):
+        kind = "sequence" if is_sequence(value) else "optional"
+        raise GradientError(f"'{value.name}' is a {kind}, and a gradient is that of a tensor: use vjp with a cotangent")
     shape = ir_shape(value)
     assert value.dtype is not None
     if shape is not None and all(d == 1 for d in shape):
@@ -218,8 +228,8 @@ def _ones(value: ir.Value, linker: Linker, reduce: str | None) -> ir.Value:
             'one element: pass reduce="sum" for the gradient of its sum, or use vjp with a cotangent'
         )
     one = linker.constants.get(np.ones((), value.dtype.numpy()))
-    zeros = linker.library(zeros_like, value)
-    return linker.node("Add", [zeros, one], value, f"{value.name}/seed")
+    start = linker.library(zeros_like, value)
+    return linker.node("Add", [start, one], value, f"{value.name}/seed")
 
 
 def _report_stops(
@@ -243,7 +253,7 @@ def _gradient_output(value: ir.Value, ct: ir.Value | None, name: str, linker: Li
                 GradientWarning,
                 stacklevel=4,
             )
-        ct = linker.library(zeros_like, value)
+        ct = zeros(linker, value)
     return linker.publish(ct, name, value)
 
 
@@ -251,6 +261,8 @@ def _finish(prepared: Prepared, linker: Linker, public: Public) -> Any:
     model, graph = prepared.model, prepared.model.graph
     remove_unused(graph)
     merge_common(graph, linker.draws)
+    if rewrite(graph, linker):
+        remove_unused(graph)
     remove_unused_initializers(graph)
     used = {n.domain for n in ir.traversal.RecursiveGraphIterator(graph)} | {f.domain for f in model.functions.values()}
     for domain in [d for d in model.opset_imports if d not in ("", *used)]:

@@ -1,132 +1,84 @@
-"""What rows with a forward body say of a model: types that onnx cannot infer, and ops in a strange domain."""
+"""Graphs that a rule traces for the attribute of a node: the body of a Scan or Loop, the branches of an If."""
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import onnx
-import onnx.numpy_helper
 import onnx_ir as ir
 
-from gradgen.engine.inference import set_type, type_proto
-from gradgen.engine.plan import _default_attributes
-from gradgen.engine.registry import Registry
-from gradgen.engine.rows import Row
-from gradgen.engine.specialise import specialise
+from gradgen.engine.subgraphs import clone_graph
 from gradgen.engine.values import Value
-from gradgen.errors import GradientError
-from gradgen.rules.lang import OPSET
 
-STRAY = "onnxruntime"
-"""Where ops go that onnxruntime's optimiser writes into the standard domain, though the standard has no such op."""
-
-SMALL = 64
+if TYPE_CHECKING:
+    from gradgen.engine.builder import BodyNode
 
 
-def move_strays(proto: onnx.ModelProto, registry: Registry) -> None:
-    """Give the nodes of the standard domain that the standard does not know, and a row does, a domain of their own."""
-    version = next((e.version for e in proto.opset_import if e.domain == ""), OPSET)
-    moved = False
+@dataclass(eq=False)
+class Subgraph:
+    """A traced graph.
 
-    def visit(nodes: Any) -> None:
-        nonlocal moved
-        for node in nodes:
-            known = node.domain or _has_schema(node.op_type, version)
-            if not known and registry.find(STRAY, node.op_type, version) is not None:
-                node.domain, moved = STRAY, True
-            for attribute in node.attribute:
-                visit(attribute.g.node)
+    Attributes:
+        graph: the graph; its outer values are placeholders, its dimension names those of the signature.
+        captures: the placeholders with the values of the outer builder for which they stand.
+        outputs: its results, which carry their types.
+    """
 
-    visit(proto.graph.node)
-    if moved:
-        proto.opset_import.append(onnx.helper.make_opsetid(STRAY, 1))
+    graph: ir.Graph
+    captures: list[tuple[ir.Value, Value]]
+    outputs: list[Value]
 
 
-def _has_schema(op_type: str, version: int) -> bool:
-    try:
-        onnx.defs.get_schema(op_type, version, "")
-    except onnx.defs.SchemaError:
-        return False
-    return True
+def make_graph(inputs: Sequence[Value], outputs: Sequence[Value], nodes: Sequence[BodyNode]) -> Subgraph:
+    """The graph from inputs to outputs; what else its nodes read is captured.
+
+    A graph's outputs are distinct values that its own nodes produce, so others are copied.
+    """
+    names = itertools.count()
+    env: dict[int, ir.Value] = {}
+    captures: list[tuple[ir.Value, Value]] = []
+
+    def declare(value: Value, stem: str) -> ir.Value:
+        kind = None if value.dtype is None else ir.TensorType(value.dtype)
+        return ir.Value(name=f"{stem}_{next(names)}", type=kind, shape=value.ir_shape({}))
+
+    def resolve(value: Value | None) -> ir.Value | None:
+        if value is None:
+            return None
+        if id(value) not in env:
+            env[id(value)] = declare(value, "outer")
+            captures.append((env[id(value)], value))
+        return env[id(value)]
+
+    formals = [env.setdefault(id(v), declare(v, "input")) for v in inputs]
+    made: list[ir.Node] = []
+    for body in nodes:
+        attributes = bind_captures(body, resolve)
+        operands = [resolve(v) for v in body.inputs]
+        results = [env.setdefault(id(v), declare(v, body.op_type)) for v in body.outputs]
+        made.append(ir.Node(body.domain, body.op_type, operands, attributes, outputs=results))
+    finals: list[ir.Value] = []
+    for value in outputs:
+        final = resolve(value)
+        assert final is not None
+        if final.producer() is None or final in finals:
+            copy = declare(value, "output")
+            made.append(ir.Node("", "Identity", [final], outputs=[copy]))
+            final = copy
+        finals.append(final)
+    return Subgraph(ir.Graph(formals, finals, nodes=made, name="body"), captures, list(outputs))
 
 
-def fill_bodies(proto: onnx.ModelProto, registry: Registry) -> bool:
-    """Give outputs without an inferred shape the type that their op's forward body gives; whether there were any."""
-    graph = proto.graph
-    version = next((e.version for e in proto.opset_import if e.domain == ""), OPSET)
-    found_rows = [(n, registry.find(n.domain, n.op_type, version)) for n in graph.node if n.domain]
-    rows = [(n, row) for n, row in found_rows if row is not None and (row.forward or row.straight_through)]
-    if not rows:
-        return False
-    known = {v.name: v for v in [*graph.input, *graph.output, *graph.value_info]}
-    stored = {t.name: t for t in graph.initializer if t.name not in known}
-    found = False
-    for node, row in rows:
-        types = [known[o].type.tensor_type if o in known else None for o in node.output]
-        if all(
-            t is not None and t.elem_type and t.HasField("shape") for t, o in zip(types, node.output, strict=True) if o
-        ):
-            continue
-        values = [_value(name, known, stored) if name else None for name in node.input]
-        for index, result in _run(node, row, values, registry, max(version, OPSET)).items():
-            name = node.output[index]
-            info = known.get(name)
-            if info is None:
-                info = known[name] = graph.value_info.add(name=name)
-            before = info.SerializeToString(deterministic=True)
-            if not info.type.tensor_type.HasField("shape"):
-                info.type.CopyFrom(type_proto(result))
-            found = found or info.SerializeToString(deterministic=True) != before
-    return found
-
-
-def _value(name: str, known: dict[str, onnx.ValueInfoProto], stored: dict[str, onnx.TensorProto]) -> Value:
-    tensor = stored.get(name)
-    if tensor is not None:
-        value = Value(ir.DataType(tensor.data_type), tuple(tensor.dims))
-        if (value.size or 0) <= SMALL and tensor.data_location != onnx.TensorProto.EXTERNAL:
-            value.const = onnx.numpy_helper.to_array(tensor)
-        return value
-    value = Value()
-    if name in known:
-        set_type(value, known[name].type)
-    return value
-
-
-def _run(
-    node: onnx.NodeProto, row: Row, values: list[Value | None], registry: Registry, opset: int
-) -> dict[int, Value]:
-    """The typed results of a forward body, by output position; none where it needs more than is known."""
-    form = row.forward or row.straight_through
-    assert form is not None
-    arguments: dict[str, Any] = {}
-    for position, formal in enumerate(row.inputs):
-        if formal.endswith("*"):
-            arguments[formal.rstrip("*")] = values[position:]
-        elif position < len(values):
-            arguments[formal] = values[position]
-    attributes = dict(_default_attributes(node.domain, node.op_type, 1))
-    attributes.update((a.name, ir.from_proto(a)) for a in node.attribute)
-    wanted = {row.output_name(k): k for k, name in enumerate(node.output) if name}
-    try:
-        template = specialise(
-            form.rule,
-            form.reads,
-            form.returns,
-            form,
-            arguments,
-            attributes,
-            dict.fromkeys(wanted, True),
-            registry,
-            opset,
-        )
-    except GradientError:
-        return {}  # said where the node is on a path
-    dims = {d for v in values if v is not None and v.shape is not None for d in v.shape if isinstance(d, str)}
-    found: dict[int, Value] = {}
-    for name, result in template.outputs.items():
-        if isinstance(result, Value) and result.dtype is not None and result.shape is not None:
-            shape = tuple(d if isinstance(d, int) or d in dims else None for d in result.shape)
-            peer = arguments.get(row.like.get(name, ""))
-            found[wanted[name]] = Value(result.dtype if peer is None else peer.dtype, shape)
-    return found
+def bind_captures(body: BodyNode, resolve: Callable[[Value | None], ir.Value | None]) -> dict[str, ir.Attr]:
+    """A node's attributes with copies of its graphs that read what its captures stand for."""
+    if not any(a.type == ir.AttributeType.GRAPH for a in body.attributes.values()):
+        return body.attributes
+    mapping = {outer: resolve(value) for outer, value in body.captures}
+    return {
+        name: ir.AttrGraph(name, clone_graph(attr.value, dict(mapping)))
+        if attr.type == ir.AttributeType.GRAPH
+        else attr
+        for name, attr in body.attributes.items()
+    }

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from gradgen.engine.bodies import bind_captures
 from gradgen.engine.names import Names
 from gradgen.engine.registry import Registry, is_random
 from gradgen.engine.rows import Form
 from gradgen.engine.specialise import Template, specialise
-from gradgen.engine.subgraphs import graphs
-from gradgen.engine.values import UnknownType, Value
+from gradgen.engine.subgraphs import graphs, graphs_of, settle
+from gradgen.engine.values import UnknownTypeError, Value
 from gradgen.errors import GradientError
 from gradgen.rules.lang import RuleFunction
 
@@ -144,7 +145,7 @@ class Linker:
             known = None if switch is None else self.knowledge.constant(switch)
             return switch is not None and (known is None or bool(np.any(known)))
         if row is not None and row.random is not None:
-            return row.random
+            return bool(row.random)
         return row is None and node.domain in ("", "ai.onnx") and not graphs(node) and is_random("", node.op_type)
 
     def append(self, node: ir.Node) -> None:
@@ -217,11 +218,40 @@ class Linker:
         out = ir.Value(name=self.names.unique(base), type=like.type, shape=like.shape)
         node = ir.Node("", op_type, inputs, ir.convenience.convert_attributes(attributes), outputs=[out])
         node.name = self.names.unique(f"{out.name}/{op_type}")
+        node.metadata_props["gradgen.node"] = like.name or ""
         self.append(node)
         return out
 
+    def add(self, pair: Sequence[ir.Value], like: ir.Value) -> ir.Value:
+        """Append the sum of two contributions to the cotangent of `like`."""
+        out = self.node("Add", pair, like, f"{like.name}/cotangent")
+        producer = out.producer()
+        assert producer is not None
+        producer.metadata_props["gradgen.sum"] = "1"
+        return out
+
+    def value(self, base: str, like: ir.Value) -> ir.Value:
+        """A new value with the type and shape of another, to become an input of a subgraph."""
+        return ir.Value(name=self.names.unique(base), type=like.type, shape=like.shape)
+
+    def structured(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        graphs: Mapping[str, ir.Graph],
+        like: Sequence[ir.Value],
+        base: str,
+        **attributes: Any,
+    ) -> list[ir.Value]:
+        """Append one node with subgraphs whose results have the types and shapes of `like`."""
+        outputs = [ir.Value(name=self.names.unique(base), type=v.type, shape=v.shape) for v in like]
+        attrs = [*(ir.AttrGraph(k, g) for k, g in graphs.items()), *ir.convenience.convert_attributes(attributes)]
+        node = ir.Node("", op_type, inputs, attrs, outputs=outputs, name=self.names.unique(f"{base}/{op_type}"))
+        self.append(node)
+        return outputs
+
     def publish(self, value: ir.Value, name: str, like: ir.Value) -> ir.Value:
-        """Give a result its public name, with the type and shape of `like`; it is copied where it has a name already."""
+        """Give a result its public name, and the type and shape of `like`; one that has a name already is copied."""
         if value.producer() is None or value.is_graph_output() or value.name in self.public:
             value = self.node("Identity", [value], like, f"{name}/value")
         value.name = name
@@ -263,11 +293,13 @@ class Linker:
                     rule, reads, returns, source, described, bound, wanted, self.registry, self.opset, filled
                 ),
             )
-        except UnknownType as error:
+        except UnknownTypeError as error:
             raise GradientError(
                 f"{origin}: rule '{rule}' needs types: {error}; give them with types= or value_info, "
                 "or let shape inference reach the value"
             ) from error
+        except GradientError as error:
+            raise GradientError(f"{origin}: rule '{rule}': {error}") from error
         return self._clone(template, actual, names, rule, origin)
 
     def _cached(self, key: tuple, make: Any) -> Template:
@@ -305,7 +337,9 @@ class Linker:
                 env[id(value)] = out
                 outputs.append(out)
             inputs = [resolve(v) for v in body.inputs]
-            attributes = _clone_attributes(body, resolve) if body.captures else body.attributes
+            attributes = bind_captures(body, resolve)
+            for graph in graphs_of(attributes):
+                settle(graph, self.names, f"{base}/{body.op_type}", back, metadata)
             node = ir.Node(body.domain, body.op_type, inputs, attributes, outputs=outputs, metadata_props=metadata)
             node.name = outputs[0].name
             self.append(node)
@@ -324,18 +358,6 @@ def _library_template(function: RuleFunction, values: list[Value], registry: Reg
     with building(builder):
         result = builder.call(function, values, {})
     return Template(values, {"result": result}, needed(builder.nodes, [result]))
-
-
-def _clone_attributes(body: Any, resolve: Any) -> dict[str, ir.Attr]:
-    from gradgen.engine.subgraphs import clone_graph
-
-    mapping = {outer: resolve(value) for outer, value in body.captures}
-    result = {}
-    for name, attr in body.attributes.items():
-        if attr.type == ir.AttributeType.GRAPH:
-            attr = ir.AttrGraph(name, clone_graph(attr.value, mapping))
-        result[name] = attr
-    return result
 
 
 def _signature(value: Value | None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +15,12 @@ import onnx.shape_inference
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
-from gradgen.engine.bodies import fill_bodies, move_strays
+from gradgen.engine.forward import fill_bodies, move_strays
 from gradgen.engine.inference import evaluate, shape_elements
 from gradgen.engine.link import Knowledge, small
 from gradgen.engine.opsets import raise_opset
 from gradgen.engine.registry import Registry, is_random
+from gradgen.engine.settling import settle
 from gradgen.engine.subgraphs import graphs
 from gradgen.engine.values import is_float
 from gradgen.errors import GradientError
@@ -83,8 +85,13 @@ def _props(proto: onnx.ModelProto) -> dict[str, str]:
     return {p.key: p.value for p in proto.metadata_props}
 
 
-def prepare(model: Model, registry: Registry) -> Prepared:
+def prepare(model: Model, registry: Registry, types: bool = True) -> Prepared:
     """Read a model and bring it into the form that the reverse pass works on.
+
+    Args:
+        model: what the caller handed in.
+        registry: the rules; a model's own function that has one is not inlined.
+        types: False leaves out inference and the raising of old opsets, for a look at the model alone.
 
     Raises:
         GradientError: for a file that is missing or no model, and for a model that the standard does not admit.
@@ -95,12 +102,8 @@ def prepare(model: Model, registry: Registry) -> Prepared:
     check(proto)
     _open_dimensions(proto)
     proto = _inline_functions(proto, registry)
-    proto = infer(proto, registry)
-    ir_model = ir.from_proto(proto)
-    if base := ir_model.metadata_props.get(BASE_KEY):
-        for value in ir_model.graph.initializers.values():
-            if isinstance(value.const_value, ir.ExternalTensor):
-                value.const_value.base_dir = base
+    proto = infer(proto, registry) if types else proto
+    ir_model = _from_proto(proto)
     if (ir_model.ir_version or 0) < 4:
         # Before IR 4 every initializer had to be a graph input too, and runtimes never let a caller override it.
         stored = set(ir_model.graph.initializers.values())
@@ -110,11 +113,23 @@ def prepare(model: Model, registry: Registry) -> Prepared:
     opset = ir_model.opset_imports.get("")
     if opset is None:
         ir_model.opset_imports[""] = opset = MODEL_OPSET
-    if opset < MODEL_OPSET:
+    if opset < MODEL_OPSET and types:
         raise_opset(ir_model, MODEL_OPSET)
-        ir_model = ir.from_proto(infer(ir.to_proto(ir_model), registry))
+        ir_model = _from_proto(infer(ir.to_proto(ir_model), registry))
         opset = MODEL_OPSET
+    if types:
+        ir_model = settle(ir_model, registry, opset, lambda m: _from_proto(infer(ir.to_proto(m), registry)))
     return Prepared(ir_model, opset, as_ir)
+
+
+def _from_proto(proto: onnx.ModelProto) -> ir.Model:
+    """The onnx_ir model, which knows where its external data is."""
+    model = ir.from_proto(proto)
+    if base := model.metadata_props.get(BASE_KEY):
+        for value in model.graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                value.const_value.base_dir = base
+    return model
 
 
 def check(proto: onnx.ModelProto) -> None:
@@ -151,6 +166,7 @@ def infer(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
     what follows from them is inferred again.
     """
     overridable = _take_overridable(proto)
+    spelled = _spell_defaults(proto)
     while True:
         try:
             proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
@@ -159,7 +175,33 @@ def infer(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
         if not any([_fill_ranks(proto.graph), _fill_alike(proto, registry), fill_bodies(proto, registry)]):
             break
     proto.graph.initializer.extend(overridable)
+    for node, given in zip(proto.graph.node, spelled, strict=True):
+        del node.attribute[given:]
     return proto
+
+
+def _spell_defaults(proto: onnx.ModelProto) -> list[int]:
+    """Write out integer attributes that are absent and not 0 by default: onnx's inference takes some of them for 0.
+
+    Returns how many attributes each node of the main graph had.
+    """
+    opset = next((e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")), MODEL_OPSET)
+    counts = [len(node.attribute) for node in proto.graph.node]
+    for node in proto.graph.node:
+        defaults = _nonzero_defaults(node.op_type, opset) if not node.domain else ()
+        if defaults:
+            given = {a.name for a in node.attribute}
+            node.attribute.extend(a for a in defaults if a.name not in given)
+    return counts
+
+
+@functools.cache
+def _nonzero_defaults(op_type: str, opset: int) -> tuple[onnx.AttributeProto, ...]:
+    try:
+        schema = onnx.defs.get_schema(op_type, opset, "")
+    except onnx.defs.SchemaError:
+        return ()
+    return tuple(a.default_value for a in schema.attributes.values() if a.default_value.i)
 
 
 def _take_overridable(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
@@ -313,19 +355,25 @@ def learn_constants(graph: ir.Graph, knowledge: Knowledge, opset: int) -> None:
         if is_float(node.outputs[0].dtype):
             continue
         inputs = [describe(v) for v in node.inputs]
-        reads_shape_only = node.op_type == "Shape"
-        if not reads_shape_only and any(v is not None and v.const is None for v in inputs):
-            continue
         out = knowledge.describe(node.outputs[0], {})
         body = BodyNode("", node.op_type, inputs, [out], dict(node.attributes))
         found = shape_elements(body)
         content = None
-        if found is not None and all(isinstance(e, int) for e in found) and out.shape is not None:
-            content = np.asarray(found, np.int64).reshape(() if not out.shape else (-1,))
-        elif not reads_shape_only and inputs and (out.size or 0) <= 256 and out.size is not None:
+        if found is not None:
+            out.elements = found
+            elements[node.outputs[0]] = out
+            if all(isinstance(e, int) for e in found) and out.shape is not None:
+                content = np.asarray(found, np.int64).reshape(() if not out.shape else (-1,))
+        elif (
+            inputs
+            and all(v is None or v.const is not None for v in inputs)
+            and (out.size or 0) <= 256
+            and out.size is not None
+        ):
             content = evaluate(body, opset)
         if content is not None:
             knowledge.learn(node.outputs[0], np.asarray(content))
+            elements.pop(node.outputs[0], None)
 
 
 def constant_content(node: ir.Node) -> np.ndarray | None:

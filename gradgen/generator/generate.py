@@ -112,6 +112,8 @@ def environment() -> jinja2.Environment:
 def render(found: Sequence[Family]) -> dict[str, str]:
     """The generated files by path."""
     env = environment()
+    # The library functions come with gradgen's own families alone.
+    env.globals["own"] = all(family.name != "library" for family in found)
     files = {}
     for family in found:
         if family.functions:
@@ -135,8 +137,8 @@ def render(found: Sequence[Family]) -> dict[str, str]:
 def fields(row: Row) -> dict[str, Any]:
     """The fields of a row that differ from their defaults, for its constructor."""
     result = {"inputs": row.inputs, "outputs": row.outputs}
-    optional = ("forms", "zero", "none", "ignores", "defaults", "module", "random", "like", "forward", "straight_through")
-    for name in optional:
+    plain = ("forms", "zero", "none", "ignores", "defaults", "module", "random", "like")
+    for name in (*plain, "forward", "straight_through"):
         value = getattr(row, name)
         if value not in ((), {}, None, ""):
             result[name] = value

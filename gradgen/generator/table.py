@@ -120,10 +120,11 @@ def _read_row(
             forms.append(form)
     row = Row(
         domain, op_type, int(version) if version else 1, inputs, outputs, tuple(forms), tuple(entry.get("zero", ())),
-        dict(entry.get("none", {})), tuple(entry.get("ignores", ())), entry.get("defaults"), module, entry.get("random"),
-        dict(entry.get("like", {})), body, through,
+        dict(entry.get("none", {})), tuple(entry.get("ignores", ())), entry.get("defaults"), module,
+        entry.get("random"), dict(entry.get("like", {})), body, through,
     )  # fmt: skip
-    settings = {k: entry[k] for k in ("range", "avoid", "tolerance", "second_order", "kernel") if k in entry}
+    kept = ("range", "avoid", "tolerance", "second_order", "kernel")
+    settings: dict[str, Any] = {k: entry[k] for k in kept if k in entry}
     table_row = TableRow(row, list(entry.get("samples", ())), settings, where)
     _check_row(table_row, schema, functions, problems)
     return table_row
