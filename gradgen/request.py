@@ -115,4 +115,4 @@ def parameter_values(graph: ir.Graph, registry: Registry, opset: int) -> list[ir
 
 def _differentiable(use: Any, registry: Registry, opset: int) -> bool:
     row = registry.find(use.node.domain, use.node.op_type, opset)
-    return row is None or row.disposition(use.idx) == "rule"
+    return row is None or row.disposition(use.idx) in ("rule", "body")

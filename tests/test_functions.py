@@ -172,7 +172,7 @@ def test_attribute_parameters_of_traced_rules_are_handed_on_or_refused_by_name(a
     proto = function(f'<domain: "d", opset_import: ["" : 21]> f <{attributes}>(x, w) => (y) {{ {body} }}')
     x, w, dy = (np.arange(4, dtype=np.float32).reshape(2, 2) + k for k in range(3))
     if value is None:
-        with pytest.raises(gradgen.GradientError, match="'p', a parameter of the function"):
+        with pytest.raises(gradgen.GradientError, match="'perm', a parameter of the function"):
             gradgen.gradient_of_function(proto, ["x"], "y", ["w"], types={"x": kind, "w": kind})
         return
     found = gradgen.gradient_of_function(proto, ["x"], "y", ["w"], types={"x": kind, "w": kind})

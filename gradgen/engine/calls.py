@@ -50,7 +50,7 @@ class CallLinker(Linker):
             DOMAIN, function.name, actual, outputs=outputs, name=outputs[0].name,
             metadata_props={"gradgen.rule": rule, "gradgen.node": origin},
         )  # fmt: skip
-        self._append(node)
+        self.append(node)
         found = {id(v): out for v, out in zip(wanted, outputs, strict=True)}
         return {
             n: [None if v is None else found[id(v)] for v in r]

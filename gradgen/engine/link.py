@@ -149,11 +149,16 @@ class Linker:
     def draws(self, node: ir.Node) -> bool:
         """Whether a node draws random numbers, and so must never be repeated."""
         row = self.registry.find(node.domain, node.op_type, self.opset)
+        if row is not None and isinstance(row.random, str):
+            switch = next((v for i, v in enumerate(node.inputs) if row.input_name(i) == row.random), None)
+            known = None if switch is None else self.knowledge.constant(switch)
+            return switch is not None and (known is None or bool(np.any(known)))
         if row is not None and row.random is not None:
-            return row.random
+            return bool(row.random)
         return row is None and node.domain in ("", "ai.onnx") and not graphs(node) and is_random("", node.op_type)
 
-    def _append(self, node: ir.Node) -> None:
+    def append(self, node: ir.Node) -> None:
+        """Put a node at the linker's place."""
         if self._anchor is None:
             self.graph.append(node)
         else:
@@ -223,7 +228,7 @@ class Linker:
         node = ir.Node("", op_type, inputs, ir.convenience.convert_attributes(attributes), outputs=[out])
         node.name = self.names.unique(f"{out.name}/{op_type}")
         node.metadata_props["gradgen.node"] = like.name or ""
-        self._append(node)
+        self.append(node)
         return out
 
     def add(self, pair: Sequence[ir.Value], like: ir.Value) -> ir.Value:
@@ -251,7 +256,7 @@ class Linker:
         outputs = [ir.Value(name=self.names.unique(base), type=v.type, shape=v.shape) for v in like]
         attrs = [*(ir.AttrGraph(k, g) for k, g in graphs.items()), *ir.convenience.convert_attributes(attributes)]
         node = ir.Node("", op_type, inputs, attrs, outputs=outputs, name=self.names.unique(f"{base}/{op_type}"))
-        self._append(node)
+        self.append(node)
         return outputs
 
     def publish(self, value: ir.Value, name: str, like: ir.Value) -> ir.Value:
@@ -345,7 +350,7 @@ class Linker:
                 settle(graph, self.names, f"{base}/{body.op_type}", back, metadata)
             node = ir.Node(body.domain, body.op_type, inputs, attributes, outputs=outputs, metadata_props=metadata)
             node.name = outputs[0].name
-            self._append(node)
+            self.append(node)
         return {
             name: [resolve(v) for v in result] if isinstance(result, list) else resolve(result)
             for name, result in template.outputs.items()

@@ -52,13 +52,19 @@ class Step:
 
     def operand(self, name: str) -> Any:
         """The input or output with a formal name: a value, None if absent, a list for a variadic formal."""
-        for formals, values in ((self.row.inputs, self.inputs), (self.row.outputs, self.outputs)):
-            for index, formal in enumerate(formals):
-                if formal == f"{name}*":
-                    return list(values[index:])
-                if formal == name:
-                    return values[index] if index < len(values) and _exists(values[index]) else None
-        return self.residuals.get(name)
+        found = operand(self.row, name, self.inputs, self.outputs)
+        return self.residuals.get(name) if found is None else found
+
+
+def operand(row: Row, name: str, inputs: Sequence[ir.Value | None], outputs: Sequence[ir.Value]) -> Any:
+    """What a node gives for a formal name: a value, None if absent, a list for a variadic formal."""
+    for formals, values in ((row.inputs, inputs), (row.outputs, outputs)):
+        for index, formal in enumerate(formals):
+            if formal == f"{name}*":
+                return list(values[index:])
+            if formal == name:
+                return values[index] if index < len(values) and _exists(values[index]) else None
+    return None
 
 
 def _exists(value: ir.Value | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,7 +92,10 @@ def specialise(
 def _run(builder, rule, reads, source, arguments, attributes, registry, stand_ins) -> list[Any]:
     function = _python_function(source)
     if function is not None and function.kind == "traced":
-        keywords = {name: plain(attributes.get(name)) for name in _keywords(function)}
+        keywords = {
+            name: plain(attributes.get(name)) if name in attributes or default is None else default
+            for name, default in _keywords(function).items()
+        }
         results = function.fn(*(arguments.get(name) for name in reads), **keywords)
         results = results if isinstance(results, tuple) else (results,)
         return [builder.constant(r) if isinstance(r, int | float | np.ndarray) else r for r in results]
@@ -116,10 +120,10 @@ def _python_function(source: Form | str) -> RuleFunction | None:
     return rule_function(module, name) if name else None
 
 
-def _keywords(function: RuleFunction) -> list[str]:
-    from gradgen.rules.lang import parameters
-
-    return parameters(function.fn)[1]
+def _keywords(function: RuleFunction) -> dict[str, Any]:
+    """The attributes that a traced rule takes, with the defaults of its signature."""
+    found = inspect.signature(function.fn).parameters.values()
+    return {p.name: None if p.default is p.empty else p.default for p in found if p.kind is p.KEYWORD_ONLY}
 
 
 def plain(attr: ir.Attr | None) -> Any:
