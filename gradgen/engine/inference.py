@@ -43,6 +43,53 @@ def set_type(value: Value, proto: onnx.TypeProto) -> None:
         value.shape = tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim)
 
 
+def infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """onnx's shape inference without the sizes of 0 that it makes of unknown ones (Attention's total length).
+
+    A result of size 0 whose node reads unknown sizes and no 0 is taken for unknown, and what follows from it with it.
+    """
+    inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    known = {v.name: v for v in [*inferred.graph.input, *inferred.graph.output, *inferred.graph.value_info]}
+    doubtful: dict[int, list[onnx.ValueInfoProto]] = {}
+    for index, node in enumerate(inferred.graph.node):
+        sizes = {d for name in node.input for d in _sizes(known.get(name))}
+        results = [known[name] for name in node.output if 0 in _sizes(known.get(name))]
+        if results and None in sizes and 0 not in sizes:
+            doubtful[index] = results
+    if not doubtful:
+        return inferred
+    # Inference passes over ops that it does not know, and takes the types of their results as they are stated.
+    result = onnx.ModelProto()
+    result.CopyFrom(proto)
+    stated = {v.name for v in [*result.graph.output, *result.graph.value_info]}
+    for index, values in doubtful.items():
+        result.graph.node[index].domain = "gradgen.unknown"
+        for name in result.graph.node[index].output:
+            if name in known and name not in stated:
+                result.graph.value_info.append(_open(known[name]) if known[name] in values else known[name])
+    result.opset_import.append(onnx.helper.make_opsetid("gradgen.unknown", 1))
+    result = onnx.shape_inference.infer_shapes(result, data_prop=True)
+    for index in doubtful:
+        result.graph.node[index].domain = proto.graph.node[index].domain
+    del result.opset_import[-1]
+    return result
+
+
+def _sizes(value: onnx.ValueInfoProto | None) -> list[int | None]:
+    dims = [] if value is None else value.type.tensor_type.shape.dim
+    return [d.dim_value if d.HasField("dim_value") else None for d in dims]
+
+
+def _open(value: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
+    """The value with unknown dimensions in place of those of size 0."""
+    result = onnx.ValueInfoProto()
+    result.CopyFrom(value)
+    for dim in result.type.tensor_type.shape.dim:
+        if dim.HasField("dim_value") and dim.dim_value == 0:
+            dim.ClearField("dim_value")
+    return result
+
+
 def node_proto(node: Any) -> onnx.NodeProto:
     """A body node as a NodeProto whose inputs are i0, i1, … and whose outputs are o0, o1, …"""
     proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)

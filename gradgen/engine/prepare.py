@@ -14,7 +14,7 @@ import onnx.shape_inference
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
-from gradgen.engine.inference import evaluate, shape_elements
+from gradgen.engine.inference import evaluate, infer_shapes, shape_elements
 from gradgen.engine.link import Knowledge, small
 from gradgen.engine.opsets import raise_opset
 from gradgen.engine.registry import Registry, is_random
@@ -151,7 +151,7 @@ def infer(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
     overridable = _take_overridable(proto)
     while True:
         try:
-            proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+            proto = infer_shapes(proto)
         except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
             break
         ranks, alike = _fill_ranks(proto.graph), _fill_alike(proto, registry)
