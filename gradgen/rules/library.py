@@ -135,3 +135,38 @@ def _transpose_matrix(x):
         return None
     axes = list(range(len(x.shape)))
     return op.Transpose(x, perm=[*axes[:-2], axes[-1], axes[-2]])
+
+
+@library
+def recurrence(a, b, backward: int = 0):
+    """h with hᵢ = bᵢ + aᵢ·hᵢ₋₁ along axis 1 of values of rank 3 (hᵢ₊₁ where `backward` is 1), in log n steps."""
+    size = op.Shape(b, start=1, end=2)
+    one = op.Constant(value_ints=[1])
+    sign = op.Sub(one, op.Mul(op.Constant(value_ints=[2]), op.Reshape(op.Constant(value_int=backward), one)))
+    axes = op.Constant(value_ints=[1])
+    zero = op.CastLike(op.Constant(value_float=0.0), b)
+    step = op.Identity(one)
+    more = op.Squeeze(op.Less(step, size))
+    while more:
+        # What lies `step` places back is 0 at the edge.
+        move = op.Mul(step, sign)
+        pads = op.Concat(move, op.Neg(move), axis=0)
+        b = b + a * op.Pad(b, pads, zero, axes)
+        a = a * op.Pad(a, pads, zero, axes)
+        step = op.Add(step, step)
+        more = op.Squeeze(op.Less(step, size))
+    result = op.Identity(b)
+    return result
+
+
+@recurrence.lower
+def _recurrence(a, b, backward=0):
+    if b.shape is None or not isinstance(b.shape[1], int):
+        return None
+    step, sign, zero = 1, -1 if backward else 1, op.CastLike(0.0, b)
+    while step < b.shape[1]:
+        pads = [sign * step, -sign * step]
+        b = b + a * op.Pad(b, pads, zero, [1])
+        a = a * op.Pad(a, pads, zero, [1])
+        step *= 2
+    return b
