@@ -34,7 +34,7 @@ def _flip(x: Any) -> Any:
 
 
 def _group(x: Any, key: Any) -> Any:
-    """[batch, query heads, length, ·] with the query heads of a key head as rows: [batch, key heads, group·length, ·]."""
+    """[batch, query heads, length, ·] as [batch, key heads, group·length, ·]: the queries of a key head are its rows."""
     if same_dim(x.shape[1], key.shape[1]):
         return x
     heads = op.Shape(key, start=1, end=2)
