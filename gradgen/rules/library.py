@@ -143,16 +143,16 @@ def recurrence(a, b, backward: int = 0):
     size = op.Shape(b, start=1, end=2)
     one = op.Constant(value_ints=[1])
     sign = op.Sub(one, op.Mul(op.Constant(value_ints=[2]), op.Reshape(op.Constant(value_int=backward), one)))
-    axes = op.Constant(value_ints=[1])
+    none = op.Constant(value_ints=[0])
     zero = op.CastLike(op.Constant(value_float=0.0), b)
     step = op.Identity(one)
     more = op.Squeeze(op.Less(step, size))
     while more:
         # What lies `step` places back is 0 at the edge.
         move = op.Mul(step, sign)
-        pads = op.Concat(move, op.Neg(move), axis=0)
-        b = b + a * op.Pad(b, pads, zero, axes)
-        a = a * op.Pad(a, pads, zero, axes)
+        pads = op.Concat(none, move, none, none, op.Neg(move), none, axis=0)
+        b = b + a * op.Pad(b, pads, zero)
+        a = a * op.Pad(a, pads, zero)
         step = op.Add(step, step)
         more = op.Squeeze(op.Less(step, size))
     result = op.Identity(b)
@@ -165,8 +165,8 @@ def _recurrence(a, b, backward=0):
         return None
     step, sign, zero = 1, -1 if backward else 1, op.CastLike(0.0, b)
     while step < b.shape[1]:
-        pads = [sign * step, -sign * step]
-        b = b + a * op.Pad(b, pads, zero, [1])
-        a = a * op.Pad(a, pads, zero, [1])
+        pads = [0, sign * step, 0, 0, -sign * step, 0]
+        b = b + a * op.Pad(b, pads, zero)
+        a = a * op.Pad(a, pads, zero)
         step *= 2
     return b
