@@ -34,7 +34,7 @@ def _flip(x: Any) -> Any:
 
 
 def _group(x: Any, key: Any) -> Any:
-    """[batch, query heads, length, ·] as [batch, key heads, group·length, ·]: the queries of a key head are its rows."""
+    """[batch, query heads, length, ·] as [batch, key heads, group·length, ·]: the queries of a key head are rows."""
     if same_dim(x.shape[1], key.shape[1]):
         return x
     heads = op.Shape(key, start=1, end=2)
@@ -62,10 +62,10 @@ def _range(x: Any, axis: int) -> Any:
 
 def _padded(mask: Any, key: Any, fill: Any) -> Any:
     """A mask that ends before the keys do, filled up on its last axis."""
-    if same_dim(mask.shape[-1] if mask.shape else None, key.shape[2]):
+    if same_dim(mask.shape[-1] if mask.rank else None, key.shape[2]):
         return mask
     missing = op.Sub(op.Shape(key, start=2, end=3), op.Shape(mask, start=-1))
-    return op.Pad(mask, op.Concat([0], missing, axis=0), fill, [-1])
+    return op.Pad(mask, op.Concat(np.zeros(2 * mask.rank - 1, np.int64), missing, axis=0), fill)
 
 
 def _allowed(query: Any, key: Any, past: Any, nonpad: Any, causal: int, left: int, right: int) -> Any:

@@ -23,7 +23,7 @@ def _lines(x: Any, axis: Any) -> Any:
 
 def _shift(x: Any, by: int, fill: float) -> Any:
     """x moved along its axis 1 by one place, filled with a number where nothing comes in."""
-    return op.Pad(x, [by, -by], op.CastLike(fill, x), [1])
+    return op.Pad(x, [0, by, 0, 0, -by, 0], op.CastLike(fill, x))
 
 
 @traced("dx")
