@@ -1609,7 +1609,7 @@ ROWS = (
         1,
         inputs=("X",),
         outputs=("Y",),
-        forms=(Form("global_average_pool_vjp", "compiled", "gradgen.rules.pool", ("dY", "X", "Y"), ("dX",)),),
+        forms=(Form("global_average_pool_vjp", "compiled", "gradgen.rules.pool", ("dY", "X"), ("dX",)),),
         module="gradgen.rules.pool",
     ),
     # pool.toml, [GlobalMaxPool]

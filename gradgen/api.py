@@ -22,6 +22,7 @@ from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_i
 from gradgen.errors import GradientError, GradientWarning
 from gradgen.request import find_values, parameter_values
 from gradgen.rules.library import zeros_like
+from gradgen.rules.rewrites import rewrite
 
 NAMES_KEY = "gradgen.names"
 
@@ -214,6 +215,8 @@ def _finish(prepared: Prepared, linker: Linker, public: Public) -> Any:
     model, graph = prepared.model, prepared.model.graph
     remove_unused(graph)
     merge_common(graph, linker.draws)
+    rewrite(graph, linker)
+    remove_unused(graph)
     remove_unused_initializers(graph)
     model.ir_version = max(10, model.ir_version or 10)
     previous = json.loads(model.metadata_props.get(NAMES_KEY, "{}"))

@@ -77,7 +77,7 @@ class Registry:
             return self._parent.body(name)
         if isinstance(function, onnx.FunctionProto):
             with self._lock:
-                function = ir.from_proto(function)
+                function = ir.serde.deserialize_function(function)
                 self._bodies[name] = function
         return function
 
@@ -122,7 +122,7 @@ def form_function(form: Form) -> RuleFunction:
 def is_random(domain: str, op_type: str) -> bool:
     """Whether an op of the standard draws random numbers: onnx marks it as not deterministic."""
     try:
-        schema = onnx.defs.get_schema(op_type, domain=domain)
+        schema: Any = onnx.defs.get_schema(op_type, domain=domain)
     except onnx.defs.SchemaError:
         return False
     return schema.node_determinism == onnx.defs.OpSchema.NodeDeterminism.NonDeterministic
