@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gradgen.engine.values import UnknownType
+from gradgen.engine.values import UnknownTypeError
 from gradgen.rules.lang import op, same_dim, traced
 from gradgen.rules.library import reshape_like, sum_to
 
@@ -105,7 +105,7 @@ def _bias(query, key, mask, past, nonpad, causal, left, right) -> tuple[Any, Any
     bias = None
     if mask is not None:
         if mask.dtype is None:
-            raise UnknownType("the element type of 'attn_mask' is unknown")
+            raise UnknownTypeError("the element type of 'attn_mask' is unknown")
         if int(mask.dtype) == BOOL:
             allowed = _all([r for r in (allowed, _padded(mask, key, np.asarray(False))) if r is not None])
         else:
