@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from gradgen.engine.inference import evaluate, infer_types, shape_elements
+from gradgen.engine.inference import evaluate, infer_graphs, infer_types, shape_elements
 from gradgen.engine.values import Value
 from gradgen.errors import GradientError
 from gradgen.rules import peephole
@@ -37,8 +37,9 @@ class Builder:
     Args:
         bodies: resolves a library function's name to its compiled body (an onnx_ir Function).
         opset: the ai.onnx opset that nodes are emitted for.
-        lenient: give float constants the element type of their peers: some bodies of the standard (that of
-            MeanVarianceNormalization) hold float32 constants beside inputs of any float type.
+        lenient: for bodies of the standard, which are read for one use. Gives float constants the element type of
+            their peers: some bodies (that of MeanVarianceNormalization) hold float32 constants beside inputs of any
+            float type. Gives the values in their graphs types.
     """
 
     def __init__(self, bodies: Callable[[str], ir.Function] | None = None, opset: int = OPSET, lenient: bool = False):
@@ -140,6 +141,8 @@ class Builder:
                 results = self._library_call(node.op_type, values, attrs)
             else:
                 captures = _captures(node, attrs, env)
+                if self.lenient and any(attr_graphs(a) for a in attrs.values()):
+                    infer_graphs(node, values, captures, self.opset)
                 wanted = len(node.outputs)
                 domain = "" if node.domain == "ai.onnx" else node.domain
                 result = self.node(node.op_type, values, attrs, wanted, domain, captures)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import onnx
@@ -10,6 +12,7 @@ import onnx_ir as ir
 from gradgen.engine.inference import type_proto
 from gradgen.engine.link import Linker
 from gradgen.engine.specialise import Template, needed
+from gradgen.engine.subgraphs import captures
 from gradgen.engine.values import Value
 
 
@@ -48,9 +51,13 @@ def expand(node: ir.Node, graph: ir.Graph, linker: Linker, replaced: dict[ir.Val
     from gradgen.engine.builder import Builder
     from gradgen.engine.plan import _default_attributes
 
-    proto = standard_body(node, linker)
+    outer = captures(node)
+    with _own_names(outer, linker) as free:
+        proto = standard_body(node, linker)
     if proto is None:
         return False
+    operands = [*node.inputs, *[None] * (len(proto.input) - len(node.inputs)), *outer]
+    proto.input.extend(free)
     produced = {o for n in proto.node for o in n.output}
     kept = [o for o in proto.output if o in produced]
     positions = [list(proto.output).index(o) for o in kept]
@@ -58,12 +65,11 @@ def expand(node: ir.Node, graph: ir.Graph, linker: Linker, replaced: dict[ir.Val
     proto.output.extend(kept)
     body = ir.serde.deserialize_function(proto)
     names: dict[str, str] = {}
-    actual = [v for v in node.inputs if v is not None]
-    described: list[Value | None] = [None if v is None else linker.knowledge.describe(v, names) for v in node.inputs]
+    actual = [v for v in operands if v is not None]
+    described: list[Value | None] = [None if v is None else linker.knowledge.describe(v, names) for v in operands]
     attributes: dict[str, Any] = {**_default_attributes(node.domain, node.op_type, linker.opset), **node.attributes}
     builder = Builder(linker.registry.body, linker.opset, lenient=True)
-    padded = described + [None] * (len(body.inputs) - len(described))
-    results = builder.inline(body, padded, attributes)
+    results = builder.inline(body, described, attributes)
     found = dict(zip(positions, results, strict=True))
     wanted = {str(k): v for k, o in enumerate(node.outputs) if o.name and (v := found.get(k)) is not None}
     inputs = [d for d in described if d is not None]
@@ -74,6 +80,17 @@ def expand(node: ir.Node, graph: ir.Graph, linker: Linker, replaced: dict[ir.Val
         replaced[node.outputs[int(key)]] = replace_value(node.outputs[int(key)], new, linker, graph)
     graph.remove(node, safe=True)
     return True
+
+
+@contextmanager
+def _own_names(values: Sequence[ir.Value], linker: Linker) -> Iterator[list[str]]:
+    """Meanwhile the values have names that no body has: a body into which a node's graphs are written reads them."""
+    before = [v.name for v in values]
+    for value in values:
+        value.name = linker.names.unique("captured")
+    yield [v.name or "" for v in values]
+    for value, name in zip(values, before, strict=True):
+        value.name = name
 
 
 def replace_value(old: ir.Value, new: ir.Value, linker: Linker, graph: ir.Graph) -> ir.Value:
