@@ -323,7 +323,8 @@ def find_schema(op_type: str, domain: str, opset: int) -> onnx.defs.OpSchema | N
 
 
 def _type_names(schema: onnx.defs.OpSchema | None, count: int) -> list[str]:
+    """For each operand the type parameter of its formal; operands of a heterogeneous variadic one share none."""
     if schema is None:
         return ["T"] * count
-    formals = list(schema.inputs)
-    return [formals[min(i, len(formals) - 1)].type_str for i in range(count)]
+    formals = [schema.inputs[min(i, len(schema.inputs) - 1)] for i in range(count)]
+    return [f.type_str if f.is_homogeneous else f"{f.type_str}/{i}" for i, f in enumerate(formals)]
