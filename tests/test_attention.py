@@ -161,7 +161,7 @@ def test_queries_before_the_first_valid_key_give_zero():
 def test_shown_scores_have_a_cotangent(mode, dynamic):
     feeds = {**heads((1, 4, 3, 2), (1, 2, 4, 2)), "attn_mask": normal(3, 4, seed=8)}
     outputs = {"Y": 4, "-1": 4, "-2": 4, "scores": 4}
-    attributes = {"softcap": 1.5, "qk_matmul_output_mode": mode, "scale": 0.3}
+    attributes: dict[str, Any] = {"softcap": 1.5, "qk_matmul_output_mode": mode, "scale": 0.3}
     model = node_model("Attention", feeds, outputs, 24, dynamic, **attributes)
     wrt = ["Q", "K", "V", *(["attn_mask"] if mode > 1 else [])]
     agrees(model, feeds, wrt)
@@ -193,8 +193,8 @@ def test_three_dimensions_with_groups_cache_and_mask(dynamic):
 def test_windows(window, length):
     # With more queries than keys some see none.
     feeds = heads((1, 2, length, 4), (1, 2, 4, 4))
-    names = ("left_window_size", "right_window_size")
-    model = node_model("Attention", feeds, {"Y": 4}, 25, **dict(zip(names, window, strict=True)))
+    sides = {"left_window_size": window[0], "right_window_size": window[1]}
+    model = node_model("Attention", feeds, {"Y": 4}, 25, False, **sides)
     agrees(model, feeds, list(feeds))
 
 
@@ -244,7 +244,7 @@ def test_rotary_embedding_in_float16():
     half = {n: a.astype(np.float16) for n, a in feeds.items()}
     ids, gradients = np.array([[1, 1]]), {}
     for kind, arrays in (("half", half), ("single", {n: a.astype(np.float32) for n, a in half.items()})):
-        full = {**arrays, "ids": ids}
+        full: Arrays = {**arrays, "ids": ids}
         result = gradgen.vjp(node_model("RotaryEmbedding", full, {"Y": 3}, 23, num_heads=2), wrt=list(arrays))
         ct = np.ones((1, 2, 8), arrays["X"].dtype)
         gradients[kind] = Evaluator(result, strict=True)({**full, "grad_Y": ct})

@@ -63,7 +63,8 @@ def test_linear_attention_in_float16():
     model = linear_attention("gated_delta", kind=TensorProto.FLOAT16)
     half = content(model, np.float16)
     wide = linear_attention("gated_delta")
-    found, want = {}, {}
+    found: dict[str, np.ndarray] = {}
+    want: dict[str, np.ndarray] = {}
     for primal, feeds, results in (
         (model, half, found),
         (wide, {n: a.astype(np.float32) for n, a in half.items()}, want),
