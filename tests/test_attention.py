@@ -183,7 +183,7 @@ def test_three_dimensions_with_groups_cache_and_mask(dynamic):
     feeds |= {"attn_mask": normal(4, 3, 5, seed=3)}
     feeds |= {"past_key": normal(2, 2, 3, 4, seed=4), "past_value": normal(2, 2, 3, 3, seed=5)}
     outputs = {"Y": 3, "present_key": 4, "present_value": 4}
-    attributes = {"q_num_heads": 4, "kv_num_heads": 2, "is_causal": 1, "softcap": 2.0}
+    attributes: dict[str, Any] = {"q_num_heads": 4, "kv_num_heads": 2, "is_causal": 1, "softcap": 2.0}
     model = node_model("Attention", feeds, outputs, 24, dynamic, **attributes)
     agrees(model, feeds, list(feeds))
 
@@ -193,8 +193,8 @@ def test_three_dimensions_with_groups_cache_and_mask(dynamic):
 def test_windows(window, length):
     # With more queries than keys some see none.
     feeds = heads((1, 2, length, 4), (1, 2, 4, 4))
-    sides = {"left_window_size": window[0], "right_window_size": window[1]}
-    model = node_model("Attention", feeds, {"Y": 4}, 25, False, **sides)
+    left, right = window
+    model = node_model("Attention", feeds, {"Y": 4}, 25, left_window_size=left, right_window_size=right)
     agrees(model, feeds, list(feeds))
 
 
