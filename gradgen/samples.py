@@ -35,8 +35,10 @@ class Sample:
         index: its place in the row.
         spec: what the table says. An input is a shape (for one that admits floats), its content (for one that does
             not), or a table with `shape` or `values` and `low`, `high`, `avoid`, `dtype`; a variadic input is a list
-            of these. Other names are attributes. `@outputs` lists the outputs that the node has, `@of` those that are
-            differentiated; `@wrt` the inputs; `@opset` the opset; `@single` says that the op knows float32 alone.
+            of these. An input that takes no float64 is a float32 constant; with `constant = false` it is an input like
+            the others, which in float64 only the reference evaluator reads. Other names are attributes. `@outputs`
+            lists the outputs that the node has, `@of` those that are differentiated; `@wrt` the inputs; `@opset` the
+            opset; `@single` says that the op knows float32 alone.
         settings: the row's `range`, `avoid`, `tolerance`, `second_order`.
     """
 
@@ -198,14 +200,15 @@ def _content(item: Any, formal: Any, sample: Sample, rng: np.random.Generator, d
         ), True
     table = item if isinstance(item, dict) else {"shape": item}
     if "values" in table:
-        kind = table.get("dtype")
-        numpy_type = np.dtype(kind) if kind else (np.float32 if only_single else dtype) if floats else np.int64
+        kind, single = table.get("dtype"), only_single and table.get("constant", True)
+        numpy_type = np.dtype(kind) if kind else (np.float32 if single else dtype) if floats else np.int64
         array = np.asarray(table["values"], numpy_type)
         return array.reshape(table.get("shape", array.shape)), bool(table.get("constant", not floats or only_single))
     low, high = _setting(sample, "range", formal.name, RANGE)
     low, high = table.get("low", low), table.get("high", high)
     avoid = table.get("avoid", _setting(sample, "avoid", formal.name, []))
-    numpy_type = np.dtype(table["dtype"]) if "dtype" in table else np.dtype(np.float32 if only_single else dtype)
+    single = only_single and table.get("constant", True)
+    numpy_type = np.dtype(table["dtype"]) if "dtype" in table else np.dtype(np.float32 if single else dtype)
     array = draw(rng, tuple(table["shape"]), low, high, avoid)
     return array.astype(numpy_type), bool(table.get("constant", only_single))
 

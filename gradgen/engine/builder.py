@@ -10,9 +10,14 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+<<<<<<< HEAD
 from gradgen.engine.bodies import Subgraph, make_graph
 from gradgen.engine.inference import evaluate, infer_types, shape_elements
 from gradgen.engine.values import AttributeParameter, Value
+=======
+from gradgen.engine.inference import evaluate, infer_graphs, infer_types, shape_elements
+from gradgen.engine.values import Value
+>>>>>>> g3
 from gradgen.errors import GradientError
 from gradgen.rules import peephole
 from gradgen.rules.lang import DOMAIN, OPSET, RuleFunction, building
@@ -38,8 +43,9 @@ class Builder:
     Args:
         bodies: resolves a library function's name to its compiled body (an onnx_ir Function).
         opset: the ai.onnx opset that nodes are emitted for.
-        lenient: give float constants the element type of their peers: some bodies of the standard (that of
-            MeanVarianceNormalization) hold float32 constants beside inputs of any float type.
+        lenient: for bodies of the standard, which are read for one use. Gives float constants the element type of
+            their peers: some bodies (that of MeanVarianceNormalization) hold float32 constants beside inputs of any
+            float type. Gives the values in their graphs types.
     """
 
     def __init__(self, bodies: Callable[[str], ir.Function] | None = None, opset: int = OPSET, lenient: bool = False):
@@ -159,6 +165,8 @@ class Builder:
                 results = self._library_call(node.op_type, values, attrs)
             else:
                 captures = _captures(node, attrs, env)
+                if self.lenient and any(attr_graphs(a) for a in attrs.values()):
+                    infer_graphs(node, values, captures, self.opset)
                 wanted = len(node.outputs)
                 domain = "" if node.domain == "ai.onnx" else node.domain
                 result = self.node(node.op_type, values, attrs, wanted, domain, captures)
@@ -343,7 +351,8 @@ def find_schema(op_type: str, domain: str, opset: int) -> onnx.defs.OpSchema | N
 
 
 def _type_names(schema: onnx.defs.OpSchema | None, count: int) -> list[str]:
+    """For each operand the type parameter of its formal; operands of a heterogeneous variadic one share none."""
     if schema is None:
         return ["T"] * count
-    formals = list(schema.inputs)
-    return [formals[min(i, len(formals) - 1)].type_str for i in range(count)]
+    formals = [schema.inputs[min(i, len(schema.inputs) - 1)] for i in range(count)]
+    return [f.type_str if f.is_homogeneous else f"{f.type_str}/{i}" for i, f in enumerate(formals)]

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 from collections.abc import Callable, Mapping
+=======
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+>>>>>>> g3
 from typing import Any
 
 import onnx
@@ -12,7 +17,11 @@ from gradgen.engine.inference import type_proto
 from gradgen.engine.link import Linker
 from gradgen.engine.rows import Form, Row
 from gradgen.engine.specialise import Template, needed
+<<<<<<< HEAD
 from gradgen.engine.subgraphs import graphs
+=======
+from gradgen.engine.subgraphs import captures
+>>>>>>> g3
 from gradgen.engine.values import Value
 from gradgen.errors import GradientError
 
@@ -121,6 +130,16 @@ def _standard(node: ir.Node, proto: onnx.FunctionProto, linker: Linker) -> dict[
     from gradgen.engine.builder import Builder
     from gradgen.engine.plan import _default_attributes
 
+<<<<<<< HEAD
+=======
+    outer = captures(node)
+    with _own_names(outer, linker) as free:
+        proto = standard_body(node, linker)
+    if proto is None:
+        return False
+    operands = [*node.inputs, *[None] * (len(proto.input) - len(node.inputs)), *outer]
+    proto.input.extend(free)
+>>>>>>> g3
     produced = {o for n in proto.node for o in n.output}
     kept = [o for o in proto.output if o in produced]
     positions = [list(proto.output).index(o) for o in kept]
@@ -128,12 +147,11 @@ def _standard(node: ir.Node, proto: onnx.FunctionProto, linker: Linker) -> dict[
     proto.output.extend(kept)
     body = ir.serde.deserialize_function(proto)
     names: dict[str, str] = {}
-    actual = [v for v in node.inputs if v is not None]
-    described: list[Value | None] = [None if v is None else linker.knowledge.describe(v, names) for v in node.inputs]
+    actual = [v for v in operands if v is not None]
+    described: list[Value | None] = [None if v is None else linker.knowledge.describe(v, names) for v in operands]
     attributes: dict[str, Any] = {**_default_attributes(node.domain, node.op_type, linker.opset), **node.attributes}
     builder = Builder(linker.registry.body, linker.opset, lenient=True)
-    padded = described + [None] * (len(body.inputs) - len(described))
-    results = builder.inline(body, padded, attributes)
+    results = builder.inline(body, described, attributes)
     found = dict(zip(positions, results, strict=True))
     wanted = {str(k): v for k, o in enumerate(node.outputs) if o.name and (v := found.get(k)) is not None}
     inputs = [d for d in described if d is not None]
@@ -141,6 +159,17 @@ def _standard(node: ir.Node, proto: onnx.FunctionProto, linker: Linker) -> dict[
     origin = node.name or (node.outputs[0].name or node.op_type)
     outputs = linker._clone(template, actual, names, node.op_type, origin)
     return {int(key): new for key, new in outputs.items()}
+
+
+@contextmanager
+def _own_names(values: Sequence[ir.Value], linker: Linker) -> Iterator[list[str]]:
+    """Meanwhile the values have names that no body has: a body into which a node's graphs are written reads them."""
+    before = [v.name for v in values]
+    for value in values:
+        value.name = linker.names.unique("captured")
+    yield [v.name or "" for v in values]
+    for value, name in zip(values, before, strict=True):
+        value.name = name
 
 
 def replace_value(old: ir.Value, new: ir.Value, linker: Linker, graph: ir.Graph) -> ir.Value:

@@ -15,8 +15,12 @@ import onnx.shape_inference
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
+<<<<<<< HEAD
 from gradgen.engine.forward import fill_bodies, move_strays
 from gradgen.engine.inference import evaluate, shape_elements
+=======
+from gradgen.engine.inference import evaluate, infer_shapes, shape_elements
+>>>>>>> g3
 from gradgen.engine.link import Knowledge, small
 from gradgen.engine.opsets import raise_opset
 from gradgen.engine.registry import Registry, is_random
@@ -169,7 +173,7 @@ def infer(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
     spelled = _spell_defaults(proto)
     while True:
         try:
-            proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+            proto = infer_shapes(proto)
         except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
             break
         if not any([_fill_ranks(proto.graph), _fill_alike(proto, registry), fill_bodies(proto, registry)]):

@@ -139,6 +139,7 @@ def _transpose_matrix(x):
 
 
 @library
+<<<<<<< HEAD
 def finite_positive(x):
     """x ≥ 0 with a large number in place of infinity, so that a zero cotangent times it is zero."""
     large = op.CastLike(op.Constant(value_float=65504.0), x)
@@ -149,3 +150,37 @@ def finite_positive(x):
 @finite_positive.lower
 def _finite_positive(x):
     return None if x.dtype is None else op.Min(x, np.asarray(ml_dtypes.finfo(x.dtype.numpy()).max, x.dtype.numpy()))
+=======
+def recurrence(a, b, backward: int = 0):
+    """h with hᵢ = bᵢ + aᵢ·hᵢ₋₁ along axis 1 of values of rank 3 (hᵢ₊₁ where `backward` is 1), in log n steps."""
+    size = op.Shape(b, start=1, end=2)
+    one = op.Constant(value_ints=[1])
+    sign = op.Sub(one, op.Mul(op.Constant(value_ints=[2]), op.Reshape(op.Constant(value_int=backward), one)))
+    none = op.Constant(value_ints=[0])
+    zero = op.CastLike(op.Constant(value_float=0.0), b)
+    step = op.Identity(one)
+    more = op.Squeeze(op.Less(step, size))
+    while more:
+        # What lies `step` places back is 0 at the edge.
+        move = op.Mul(step, sign)
+        pads = op.Concat(none, move, none, none, op.Neg(move), none, axis=0)
+        b = b + a * op.Pad(b, pads, zero)
+        a = a * op.Pad(a, pads, zero)
+        step = op.Add(step, step)
+        more = op.Squeeze(op.Less(step, size))
+    result = op.Identity(b)
+    return result
+
+
+@recurrence.lower
+def _recurrence(a, b, backward=0):
+    if b.shape is None or not isinstance(b.shape[1], int):
+        return None
+    step, sign, zero = 1, -1 if backward else 1, op.CastLike(0.0, b)
+    while step < b.shape[1]:
+        pads = [0, sign * step, 0, 0, -sign * step, 0]
+        b = b + a * op.Pad(b, pads, zero)
+        a = a * op.Pad(a, pads, zero)
+        step *= 2
+    return b
+>>>>>>> g3
