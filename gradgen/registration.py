@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,14 +51,14 @@ def register_vjp(
     reads, returns, attributes, body = _contract(rule, label)
     formals = _formals(domain, op_type, inputs, outputs, reads, returns)
     _check(label, formals, reads, returns)
-    name = f"{op_type.lower()}_vjp"
+    # The name holds the op, so that a rule never stands in for another op's that is called the same.
+    name = "_".join(re.sub(r"\W", "_", part) for part in (domain or "ai_onnx", op_type, str(version), "vjp"))
     if body is not None:
-        name = body.name
         if linear:
             _check_linear(label, body, [r for r in reads if _is_cotangent(r, formals[1], formals[0])])
         registry.add_body(name, body)
     kind = "compiled" if body is not None else "traced"
-    function = rule if isinstance(rule, RuleFunction) else None
+    function = body if body is not None else rule
     form = Form(name, kind, "", tuple(reads), tuple(returns), tuple(attributes), linear=linear, function=function)
     bare = [n.rstrip("*") for n in formals[0]]
     zero = tuple(n for n in bare if f"d{n}" not in returns)

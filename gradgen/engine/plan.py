@@ -162,9 +162,9 @@ def apply_forward(steps: Sequence[Step], graph: ir.Graph, linker: Linker) -> dic
     """Ask nodes for outputs that forms read, and let pairs stand in; returns the values that were replaced."""
     replaced: dict[ir.Value, ir.Value] = {}
     for step in steps:
+        step.inputs = [replaced.get(v, v) if v is not None else None for v in step.inputs]
         if step.form.kind == "structural":
             continue
-        step.inputs = [replaced.get(v, v) if v is not None else None for v in step.inputs]
         if step.form.fwd is not None:
             _stand_in(step, graph, linker, replaced)
         else:
@@ -215,6 +215,8 @@ def _stand_in(step: Step, graph: ir.Graph, linker: Linker, replaced: dict[ir.Val
         if index < len(node.outputs) and formal in results:
             old = node.outputs[index]
             step.outputs[index] = replaced[old] = replace_value(old, results[formal], linker, graph)
+            if old in step.active:  # one set for all steps
+                step.active.add(replaced[old])
     step.residuals = {n: v for n, v in results.items() if n not in _formals(step.row)}
     graph.remove(node, safe=True)
 
