@@ -1609,7 +1609,7 @@ ROWS = (
         1,
         inputs=("X",),
         outputs=("Y",),
-        forms=(Form("global_average_pool_vjp", "compiled", "gradgen.rules.pool", ("dY", "X", "Y"), ("dX",)),),
+        forms=(Form("global_average_pool_vjp", "compiled", "gradgen.rules.pool", ("dY", "X"), ("dX",)),),
         module="gradgen.rules.pool",
     ),
     # pool.toml, [GlobalMaxPool]
@@ -1653,6 +1653,82 @@ ROWS = (
             Form("global_lp_pool_vjp", "traced", "gradgen.rules.pool", ("dY", "X", "Y"), ("dX",), attributes=("p",)),
         ),
         module="gradgen.rules.pool",
+    ),
+    # recurrent.toml, [RNN]
+    Row(
+        "",
+        "RNN",
+        1,
+        inputs=("X", "W", "R", "B", "sequence_lens", "initial_h"),
+        outputs=("Y", "Y_h"),
+        forms=(
+            Form(
+                "rnn_vjp",
+                "traced",
+                "gradgen.rules.recurrent",
+                ("dY", "dY_h", "X", "W", "R", "B", "sequence_lens", "initial_h", "Y"),
+                ("dX", "dW", "dR", "dB", "dinitial_h"),
+                attributes=("activations", "activation_alpha", "activation_beta", "clip", "direction", "layout"),
+            ),
+        ),
+        ignores=("hidden_size",),
+        module="gradgen.rules.recurrent",
+    ),
+    # recurrent.toml, [GRU]
+    Row(
+        "",
+        "GRU",
+        1,
+        inputs=("X", "W", "R", "B", "sequence_lens", "initial_h"),
+        outputs=("Y", "Y_h"),
+        forms=(
+            Form(
+                "gru_vjp",
+                "traced",
+                "gradgen.rules.recurrent",
+                ("dY", "dY_h", "X", "W", "R", "B", "sequence_lens", "initial_h", "Y"),
+                ("dX", "dW", "dR", "dB", "dinitial_h"),
+                attributes=(
+                    "activations",
+                    "activation_alpha",
+                    "activation_beta",
+                    "clip",
+                    "direction",
+                    "layout",
+                    "linear_before_reset",
+                ),
+            ),
+        ),
+        ignores=("hidden_size",),
+        module="gradgen.rules.recurrent",
+    ),
+    # recurrent.toml, [LSTM]
+    Row(
+        "",
+        "LSTM",
+        1,
+        inputs=("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P"),
+        outputs=("Y", "Y_h", "Y_c"),
+        forms=(
+            Form(
+                "lstm_vjp",
+                "traced",
+                "gradgen.rules.recurrent",
+                ("dY", "dY_h", "dY_c", "X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P", "Y"),
+                ("dX", "dW", "dR", "dB", "dinitial_h", "dinitial_c", "dP"),
+                attributes=(
+                    "activations",
+                    "activation_alpha",
+                    "activation_beta",
+                    "clip",
+                    "direction",
+                    "layout",
+                    "input_forget",
+                ),
+            ),
+        ),
+        ignores=("hidden_size",),
+        module="gradgen.rules.recurrent",
     ),
     # reduce.toml, [ReduceSum]
     Row(
@@ -1938,6 +2014,111 @@ ROWS = (
         none={"roi": "the region is treated as fixed", "scales": "the output's size depends on it"},
         module="gradgen.rules.resize",
     ),
+    # sampling.toml, [GridSample]
+    Row(
+        "",
+        "GridSample",
+        1,
+        inputs=("X", "grid"),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "grid_sample_vjp",
+                "traced",
+                "gradgen.rules.sampling",
+                ("dY", "X", "grid"),
+                ("dX", "dgrid"),
+                attributes=("mode", "padding_mode", "align_corners"),
+            ),
+        ),
+        module="gradgen.rules.sampling",
+    ),
+    # sampling.toml, [AffineGrid]
+    Row(
+        "",
+        "AffineGrid",
+        1,
+        inputs=("theta", "size"),
+        outputs=("grid",),
+        forms=(
+            Form(
+                "affine_grid_vjp",
+                "traced",
+                "gradgen.rules.sampling",
+                ("dgrid", "theta", "size"),
+                ("dtheta",),
+                attributes=("align_corners",),
+            ),
+        ),
+        module="gradgen.rules.sampling",
+    ),
+    # sampling.toml, [RoiAlign]
+    Row(
+        "",
+        "RoiAlign",
+        1,
+        inputs=("X", "rois", "batch_indices"),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "roi_align_vjp",
+                "traced",
+                "gradgen.rules.sampling",
+                ("dY", "X", "rois", "batch_indices"),
+                ("dX", "drois"),
+                attributes=(
+                    "coordinate_transformation_mode",
+                    "mode",
+                    "output_height",
+                    "output_width",
+                    "sampling_ratio",
+                    "spatial_scale",
+                ),
+            ),
+        ),
+        module="gradgen.rules.sampling",
+    ),
+    # sampling.toml, [MaxRoiPool]
+    Row(
+        "",
+        "MaxRoiPool",
+        1,
+        inputs=("X", "rois"),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "max_roi_pool_vjp",
+                "traced",
+                "gradgen.rules.sampling",
+                ("dY", "X", "rois"),
+                ("dX",),
+                attributes=("pooled_shape", "spatial_scale"),
+            ),
+        ),
+        zero=("rois",),
+        module="gradgen.rules.sampling",
+    ),
+    # sampling.toml, [DeformConv]
+    Row(
+        "",
+        "DeformConv",
+        1,
+        inputs=("X", "W", "offset", "B", "mask"),
+        outputs=("Y",),
+        forms=(
+            Form(
+                "deform_conv_vjp",
+                "traced",
+                "gradgen.rules.sampling",
+                ("dY", "X", "W", "offset", "B", "mask"),
+                ("dX", "dW", "doffset", "dB", "dmask"),
+                attributes=("strides", "dilations", "pads", "group", "offset_group"),
+            ),
+        ),
+        ignores=("kernel_shape",),
+        defaults="deform_conv_defaults",
+        module="gradgen.rules.sampling",
+    ),
     # shape.toml, [Identity]
     Row(
         "",
@@ -2130,6 +2311,44 @@ ROWS = (
         zero=("limit",),
         ignores=("stash_type",),
         module="gradgen.rules.shape",
+    ),
+    # signal.toml, [DFT]
+    Row(
+        "",
+        "DFT",
+        1,
+        inputs=("input", "dft_length", "axis"),
+        outputs=("output",),
+        forms=(
+            Form(
+                "dft_vjp",
+                "traced",
+                "gradgen.rules.signal",
+                ("doutput", "input", "dft_length", "axis"),
+                ("dinput",),
+                attributes=("inverse", "onesided"),
+            ),
+        ),
+        module="gradgen.rules.signal",
+    ),
+    # signal.toml, [STFT]
+    Row(
+        "",
+        "STFT",
+        1,
+        inputs=("signal", "frame_step", "window", "frame_length"),
+        outputs=("output",),
+        forms=(
+            Form(
+                "stft_vjp",
+                "traced",
+                "gradgen.rules.signal",
+                ("doutput", "signal", "frame_step", "window", "frame_length"),
+                ("dsignal", "dwindow"),
+                attributes=("onesided",),
+            ),
+        ),
+        module="gradgen.rules.signal",
     ),
     # trig.toml, [Sin]
     Row(

@@ -17,12 +17,13 @@ from gradgen.engine.compound import is_optional, is_sequence, zeros
 from gradgen.engine.derive import derive
 from gradgen.engine.link import CONSTANT_MARK, Constants, Knowledge, Linker, ir_shape
 from gradgen.engine.names import Names, free_prefix
-from gradgen.engine.prepare import Model, Prepared, learn_constants, prepare
+from gradgen.engine.prepare import MODEL_OPSET, Model, Prepared, learn_constants, prepare
 from gradgen.engine.registry import Registry, registered
 from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_initializers
 from gradgen.errors import GradientError, GradientWarning
 from gradgen.request import find_values, parameter_values
 from gradgen.rules.library import zeros_like
+from gradgen.rules.rewrites import rewrite
 
 NAMES_KEY = "gradgen.names"
 
@@ -94,9 +95,14 @@ def parameters(model: Model) -> list[str]:
 
     Constants that gradgen has added to a gradient model are no parameters.
     """
+    registry = registered()
     with paused_collector():
-        prepared = prepare(model, registered())
-    return [v.name or "" for v in parameter_values(prepared.model.graph, registered(), prepared.opset)]
+        for types in (False, True):  # Constants that hold the weights have types only after inference
+            prepared = prepare(model, registry, types=types)
+            found = parameter_values(prepared.model.graph, registry, max(prepared.opset, MODEL_OPSET))
+            if found:
+                break
+    return [v.name or "" for v in found]
 
 
 @contextmanager
@@ -218,6 +224,8 @@ def _finish(prepared: Prepared, linker: Linker, public: Public) -> Any:
     model, graph = prepared.model, prepared.model.graph
     remove_unused(graph)
     merge_common(graph, linker.draws)
+    if rewrite(graph, linker):
+        remove_unused(graph)
     remove_unused_initializers(graph)
     model.ir_version = max(10, model.ir_version or 10)
     previous = json.loads(model.metadata_props.get(NAMES_KEY, "{}"))

@@ -13,24 +13,7 @@ import click
 from gradgen.errors import GradientError, GradientWarning
 
 
-class LazyGroup(click.Group):
-    """A group whose `generate` command is imported when it is asked for: it needs jinja2, the others do not."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all commands."""
-        return sorted([*super().list_commands(ctx), "generate"])
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """A command by name."""
-        if name != "generate":
-            return super().get_command(ctx, name)
-        try:
-            return importlib.import_module("gradgen.generator.main").command
-        except ModuleNotFoundError as error:
-            raise click.ClickException(f"`gradgen generate` needs {error.name}: pip install 'onnx-gradgen[generate]'") from None
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="onnx-gradgen", prog_name="gradgen")
 def cli() -> None:
     """Gradients of ONNX models, as ONNX models in standard operators."""
@@ -39,7 +22,7 @@ def cli() -> None:
 def _shared(fn: Any) -> Any:
     for option in (
         click.option("--check", is_flag=True, help="Run both models and compare with finite differences."),
-        click.option("--inputs", "feeds", type=click.Path(path_type=Path), help="An .npz with the model's inputs for --check."),
+        click.option("--inputs", "feeds", type=click.Path(path_type=Path), help="An .npz with inputs for --check."),
         click.option("--no-inline", is_flag=True, help="Keep calls into the function library, for reading."),
         click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The file to write."),
         click.option("--wrt", multiple=True, help="What to differentiate with respect to: a name, a glob, `inputs` or "
@@ -94,16 +77,37 @@ def coverage(ops: tuple[str, ...]) -> None:
 
     from gradgen.engine.registry import registered
 
+    with _one_line():
+        rows = [r for r in registered().rows() if not ops or r.op_type in ops]
+        if missing := sorted(set(ops) - {r.op_type for r in rows}):
+            raise GradientError(f"no row for {', '.join(missing)}")
     table = Table("op", "from", "rule", "inputs")
-    rows = [r for r in registered().rows() if not ops or r.op_type in ops]
     for row in sorted(rows, key=lambda r: (r.domain, r.op_type, r.since)):
         inputs = [n.rstrip("*") for n in row.inputs]
-        said = [f"{n}: {row.disposition(i)}" + (f" ({row.none[n]})" if n in row.none else "") for i, n in enumerate(inputs)]
-        table.add_row(row.op_type, str(row.since), ", ".join(f.rule for f in row.forms) or "–", "; ".join(said))
-    Console().print(table)
-    missing = sorted(set(ops) - {r.op_type for r in rows})
-    if missing:
-        raise click.ClickException(f"no row for {', '.join(missing)}")
+        said = [f"{n}: {_disposition(row, i, n)}" for i, n in enumerate(inputs)]
+        name = f"{row.domain}::{row.op_type}" if row.domain else row.op_type
+        table.add_row(name, str(row.since), ", ".join(dict.fromkeys(f.rule for f in row.forms)) or "–", "; ".join(said))
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+@cli.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def generate(arguments: tuple[str, ...]) -> None:
+    """Write a registry, a function library, tests and a coverage table from rules and tables."""
+    # Imported when it is asked for: it needs jinja2, the other commands do not.
+    try:
+        command = importlib.import_module("gradgen.generator.main").command
+    except ModuleNotFoundError as error:
+        missing = f"`gradgen generate` needs {error.name}: pip install 'onnx-gradgen[generate]'"
+        raise click.ClickException(missing) from None
+    command.main(list(arguments), prog_name="gradgen generate")
+
+
+def _disposition(row: Any, index: int, name: str) -> str:
+    kind = row.disposition(index)
+    if kind != "none":
+        return kind
+    return f"none ({row.none[name]})" if name in row.none else "not float"
 
 
 class _one_line:  # noqa: N801  (a context manager reads as a verb)
@@ -124,24 +128,31 @@ class _one_line:  # noqa: N801  (a context manager reads as a verb)
             raise SystemExit(2) from None
 
 
-def _write(path: Path, of: tuple[str, ...], wrt: tuple[str, ...], output: Path, check: bool, feeds: Path | None, call: Any) -> None:
+def _write(
+    path: Path, of: tuple[str, ...], wrt: tuple[str, ...], output: Path, check: bool, feeds: Path | None, call: Any
+) -> None:
     """Differentiate, write, and check if asked."""
     from rich.console import Console
 
-    from gradgen.files import save
+    from gradgen.feeds import make_feeds
+    from gradgen.files import check_target, save
 
     progress = Console(stderr=True)
     with _one_line():
-        if not output.parent.is_dir():
-            raise GradientError(f"cannot write '{output}': there is no folder '{output.parent}'")
+        check_target(output)
+        if output.exists() and path.exists() and output.samefile(path):
+            raise GradientError(f"'{output}' is the model itself: give -o another name")
+        if feeds is not None and not check:
+            raise GradientError("--inputs is what --check runs on: add --check")
         with progress.status(f"differentiating {path.name}"):
             result = call(path, _names(path, wrt) or None, list(of) or None)
-            save(result, output)
+        primal, point = make_feeds(path, feeds) if check else (None, {})
+        save(result, output)
         click.echo(f"{output}: {len(result.graph.node)} nodes")
     if check:
         with _one_line():
-            verdicts = _check(path, result, feeds, progress)
-        if not verdicts:
+            right = _check(primal, output, point, progress)
+        if not right:
             raise SystemExit(1)
 
 
@@ -170,19 +181,19 @@ def _names(path: Path, wrt: tuple[str, ...]) -> list[str]:
     return names
 
 
-def _check(path: Path, gradient: Any, feeds: Path | None, progress: Any) -> bool:
-    """Compare with finite differences and print a table; whether nothing is wrong."""
+def _check(primal: Any, written: Path, point: Any, progress: Any) -> bool:
+    """Compare the written model with finite differences and print a table; whether nothing is wrong."""
+    import onnx
     from rich.console import Console
     from rich.table import Table
 
     from gradgen.differences import check_gradients
-    from gradgen.feeds import make_feeds
 
-    primal, point = make_feeds(path, feeds)
     with progress.status("comparing with finite differences"):
         try:
+            gradient = onnx.load(written)
             records = check_gradients(primal, gradient, point, _seeds(primal, gradient, point))
-        except (ValueError, RuntimeError) as error:
+        except Exception as error:  # the engines that run a model raise many kinds, with no common base
             raise GradientError(f"the check could not run: {' '.join(str(error).split())[:300]}") from error
     table = Table("name", "shape", "norm", "error", "verdict")
     for r in records:

@@ -203,6 +203,24 @@ class MaxUnpool(Op):
         return (larger,)
 
 
+class MaxRoiPool(Op):
+    def _run(self, x: Any, rois: Any, pooled_shape: Any = None, spatial_scale: float = 1.0) -> tuple:
+        y = np.zeros((len(rois), x.shape[1], *pooled_shape), x.dtype)
+        for r, (batch, *edges) in enumerate(rois):
+            left, top, right, bottom = (math.copysign(math.floor(abs(e * spatial_scale) + 0.5), e) for e in edges)
+            rows = self._bins(top, bottom, pooled_shape[0], x.shape[2])
+            columns = self._bins(left, right, pooled_shape[1], x.shape[3])
+            for (i, row), (j, column) in itertools.product(enumerate(rows), enumerate(columns)):
+                cell = x[int(batch), :, row, column]
+                y[r, :, i, j] = cell.max(axis=(1, 2)) if cell.size else 0
+        return (y,)
+
+    def _bins(self, first: float, last: float, count: int, size: int) -> list[slice]:
+        width = max(last - first + 1, 1) / count
+        edges = [(math.floor(i * width) + first, math.ceil((i + 1) * width) + first) for i in range(count)]
+        return [slice(*(int(min(max(edge, 0), size)) for edge in pair)) for pair in edges]
+
+
 REPLACEMENTS: tuple[type[OpRun], ...] = (
     AveragePool,
     Col2Im,
@@ -212,5 +230,6 @@ REPLACEMENTS: tuple[type[OpRun], ...] = (
     GlobalMaxPool,
     LpPool,
     MaxPool,
+    MaxRoiPool,
     MaxUnpool,
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.checker
 import onnx.helper
 
 from gradgen.errors import GradientError
@@ -23,21 +25,21 @@ def make_feeds(path: Path, stored: Path | None = None) -> tuple[onnx.ModelProto,
             0 and 1 in turn, True, free dimensions of size 2.
 
     Raises:
-        GradientError: if the .npz cannot be read or an array does not fit its input.
+        GradientError: if the weights or the .npz cannot be read, or an array fits no input.
     """
-    model = onnx.load(path)
-    given: dict[str, np.ndarray] = {}
-    if stored is not None:
-        try:
-            with np.load(stored, allow_pickle=False) as arrays:
-                given = {name: arrays[name] for name in arrays.files}
-        except (OSError, ValueError, zipfile.BadZipFile) as error:
-            raise GradientError(f"cannot read inputs from '{stored}': {error}") from error
+    try:
+        model = onnx.load(path)
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise GradientError(f"cannot read the weights of '{path}': {_line(error)}") from error
+    given = {} if stored is None else _read(stored)
     initializers = {t.name for t in model.graph.initializer}
     rng = np.random.default_rng(0)
     feeds: dict[str, np.ndarray] = {}
     sizes: dict[str, int] = {}
     declared = [i for i in model.graph.input if i.name not in initializers]
+    if strangers := sorted(set(given) - {i.name for i in declared}):
+        names = ", ".join(i.name for i in declared)
+        raise GradientError(f"'{stored}' holds {', '.join(strangers)}; the model's inputs are {names}")
     for info in declared:
         if info.name in given:
             _match(info, given[info.name], sizes)
@@ -45,7 +47,10 @@ def make_feeds(path: Path, stored: Path | None = None) -> tuple[onnx.ModelProto,
         tensor = info.type.tensor_type
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
         if info.name in given:
-            feeds[info.name] = np.asarray(given[info.name], dtype)
+            array = given[info.name]
+            if not np.can_cast(array.dtype, dtype, "same_kind"):
+                raise GradientError(f"input '{info.name}' is of {dtype}, and the stored array of {array.dtype}")
+            feeds[info.name] = np.asarray(array, dtype)
             continue
         shape = tuple(
             d.dim_value if d.HasField("dim_value") else sizes.setdefault(d.dim_param or info.name, FREE_SIZE)
@@ -58,6 +63,22 @@ def make_feeds(path: Path, stored: Path | None = None) -> tuple[onnx.ModelProto,
         else:
             feeds[info.name] = (np.arange(np.prod(shape, dtype=int)) % 2).reshape(shape).astype(dtype)
     return model, feeds
+
+
+def _read(stored: Path) -> dict[str, np.ndarray]:
+    if not stored.is_file():
+        raise GradientError(f"cannot read inputs from '{stored}': there is no such file")
+    if not zipfile.is_zipfile(stored):
+        raise GradientError(f"cannot read inputs from '{stored}': it is no .npz file, or a broken one")
+    try:
+        with np.load(stored, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise GradientError(f"cannot read inputs from '{stored}': {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
 
 
 def _match(info: onnx.ValueInfoProto, array: np.ndarray, sizes: dict[str, int]) -> None:

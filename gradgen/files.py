@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,10 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
             written to `<name>.data` beside it.
 
     Raises:
-        GradientError: if the folder does not exist or the external data cannot be read.
+        GradientError: if the path cannot be written or the external data cannot be read.
     """
     target = Path(path)
-    if not target.parent.is_dir():
-        raise GradientError(f"cannot write '{target}': there is no folder '{target.parent}'")
+    check_target(target)
     if isinstance(model, onnx.ModelProto):
         base = next((p.value for p in model.metadata_props if p.key == BASE_KEY), None)
         if base is None:
@@ -45,6 +45,9 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
             tensor.base_dir = base
         if not Path(tensor.path).is_file():
             raise GradientError(f"external data '{tensor.path}' is not there")
+        end = (tensor.offset or 0) + (tensor.length or 0)
+        if Path(tensor.path).stat().st_size < end:
+            raise GradientError(f"external data '{tensor.path}' is too short: '{tensor.name}' ends at byte {end}")
     kept = model.metadata_props.pop(BASE_KEY, None)
     try:
         folder = target.parent.resolve()
@@ -60,20 +63,23 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
             model.metadata_props[BASE_KEY] = kept
 
 
+def check_target(target: Path) -> None:
+    """Refuse a path at which no file can be written; raises GradientError."""
+    if not target.parent.is_dir():
+        raise GradientError(f"cannot write '{target}': there is no folder '{target.parent}'")
+    if target.is_dir():
+        raise GradientError(f"cannot write '{target}': it is a folder")
+
+
 def _replace(target: Path, write: Any) -> None:
-    """Write beside the target under another name, then rename."""
-    handle, scratch = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".onnx", dir=target.parent)
-    os.close(handle)
+    """Write into a scratch folder beside the target, then rename: what belongs to the model first, the model last."""
     try:
-        write(scratch)
-        os.chmod(scratch, 0o666 & ~_umask())
-        os.replace(scratch, target)
-    except BaseException:
-        Path(scratch).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise GradientError(f"cannot write '{target}': {error.strerror}") from error
+    try:
+        write(scratch / target.name)
+        for file in sorted(scratch.iterdir(), key=lambda f: f.name == target.name):
+            os.replace(file, target.parent / file.name)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

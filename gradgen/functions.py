@@ -68,7 +68,9 @@ def gradient_of_nodes(
     for node in nodes:
         if node.domain not in ("", "ai.onnx") and all(o.domain != node.domain for o in function.opset_import):
             function.opset_import.append(onnx.helper.make_opsetid(node.domain, 1))
-    return gradient_of_function(function, xs, y, zs, stop=stop, types=types, name=name, domain=domain, registry=registry)
+    return gradient_of_function(
+        function, xs, y, zs, stop=stop, types=types, name=name, domain=domain, registry=registry
+    )
 
 
 def gradient_of_function(
@@ -146,7 +148,9 @@ def _graph(function: onnx.FunctionProto, types: Types) -> tuple[ir.Graph, int, d
     inputs = [_info(n, known.get(n)) for n in read if n not in produced]
     proto = onnx.helper.make_graph(list(function.node), function.name, [], [])
     proto.input.extend(inputs)
-    model = onnx.helper.make_model(proto, opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in {**imports, "": opset}.items()])
+    model = onnx.helper.make_model(
+        proto, opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in {**imports, "": opset}.items()]
+    )
     model_ir = ir.from_proto(model)
     if opset < OPSET:
         raise_opset(model_ir, OPSET)
@@ -187,12 +191,24 @@ def _apply_type(value: ir.Value, proto: onnx.TypeProto) -> None:
         value.shape = ir.Shape(found.shape)
 
 
-def _check_names(values: Mapping[str, ir.Value], xs: Sequence[str], y: str, zs: Sequence[str], stop: Sequence[str]) -> None:
-    problems = [f"{role}: there is no value '{n}'" for role, ns in (("xs", xs), ("y", [y]), ("zs", zs), ("stop", stop)) for n in ns if n not in values]
+def _check_names(
+    values: Mapping[str, ir.Value], xs: Sequence[str], y: str, zs: Sequence[str], stop: Sequence[str]
+) -> None:
+    problems = [
+        f"{role}: there is no value '{n}'"
+        for role, ns in (("xs", xs), ("y", [y]), ("zs", zs), ("stop", stop))
+        for n in ns
+        if n not in values
+    ]
     if not xs:
         problems.append("xs is empty: name at least one value")
     problems += [f"'{n}' is in xs and in zs" for n in xs if n in zs]
-    problems += [f"{role} names '{n}' twice" for role, ns in (("xs", xs), ("zs", zs)) for n in dict.fromkeys(ns) if list(ns).count(n) > 1]
+    problems += [
+        f"{role} names '{n}' twice"
+        for role, ns in (("xs", xs), ("zs", zs))
+        for n in dict.fromkeys(ns)
+        if list(ns).count(n) > 1
+    ]
     if problems:
         raise GradientError("; ".join(problems))
 
@@ -209,18 +225,16 @@ def _cut(value: ir.Value, graph: ir.Graph) -> ir.Value:
 
 def _check_independent(graph: ir.Graph, xs: Sequence[str], values: Mapping[str, ir.Value]) -> None:
     for x in xs:
-        producer = values[x].producer()
-        pending, seen = [producer] if producer is not None else [], set()
+        pending, seen = [values[x].producer()], set()
         while pending:
             node = pending.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
             for value in node.inputs:
-                if value is None:
-                    continue
-                if value.producer() is None and value.name in xs:
+                if value is not None and value.producer() is None and value.name in xs:
                     raise GradientError(f"xs: '{x}' depends on '{value.name}'; use gradgen.vjp for total derivatives")
-                if value.producer() is not None and value.producer() not in seen:
-                    seen.add(value.producer())
-                    pending.append(value.producer())
+                pending.append(None if value is None else value.producer())
 
 
 def _given_row() -> Row:
@@ -319,7 +333,12 @@ def _check_closed(graph: ir.Graph, inputs: Sequence[ir.Value], linker: Linker) -
 
 
 def _function(
-    graph: ir.Graph, inputs: Sequence[ir.Value], like: onnx.FunctionProto, domain: str, name: str, imports: dict[str, int]
+    graph: ir.Graph,
+    inputs: Sequence[ir.Value],
+    like: onnx.FunctionProto,
+    domain: str,
+    name: str,
+    imports: dict[str, int],
 ) -> onnx.FunctionProto:
     """The graph as a FunctionProto: pooled constants become Constant nodes, attribute parameters are kept."""
     first = next(iter(graph), None)

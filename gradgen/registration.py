@@ -87,7 +87,9 @@ def _contract(rule: Any, label: str) -> tuple[list[str], list[str], list[str], o
         rule = rule.to_function_proto()
     if not isinstance(rule, onnx.FunctionProto):
         kind = "function" if inspect.isfunction(rule) else type(rule).__name__
-        raise GradientError(f"{label}: a rule is an onnxscript function, a FunctionProto or a traced rule, not a {kind}")
+        raise GradientError(
+            f"{label}: a rule is an onnxscript function, a FunctionProto or a traced rule, not a {kind}"
+        )
     context = onnx.checker.C.CheckerContext()
     context.ir_version = 10
     context.opset_imports = {o.domain: o.version for o in rule.opset_import} or {"": OPSET}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from typing import Any
 
 import onnx_ir as ir
 
@@ -91,6 +92,6 @@ def parameter_values(graph: ir.Graph, registry: Registry, opset: int) -> list[ir
     return [v for v in stored if any(_differentiable(u, registry, opset) for u in v.uses())]
 
 
-def _differentiable(use: ir.Usage, registry: Registry, opset: int) -> bool:
+def _differentiable(use: Any, registry: Registry, opset: int) -> bool:
     row = registry.find(use.node.domain, use.node.op_type, opset)
     return row is None or row.disposition(use.idx) == "rule"

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 
 from gradgen.api import vjp
 from gradgen.differences import directional, jacobian_fd
@@ -23,13 +22,13 @@ __all__ = ["Sample", "check_dynamic", "check_first_order", "check_float32", "che
 ELEMENTS = 48
 
 
-def check_first_order(sample: Sample) -> None:
+def check_first_order(sample: Sample, rules: Registry | None = None) -> None:
     """Every form's gradients in float64 against finite differences, element by element where there are few."""
     built = build(sample)
     primal = Evaluator(built.model)
     cotangents = _cotangents(built, primal)
     numeric = {name: _numeric(primal, built, name, cotangents) for name in built.wrt}
-    for form, registry in forms(sample):
+    for form, registry in forms(sample, rules):
         analytic = _gradients(built, registry, built.feeds, cotangents)
         for name in built.wrt:
             got, value = analytic[name], built.feeds[name]
@@ -42,35 +41,37 @@ def check_first_order(sample: Sample) -> None:
             np.testing.assert_allclose(found, want, rtol=sample.tolerance, atol=sample.tolerance * scale, err_msg=label)
 
 
-def check_float32(sample: Sample) -> None:
+def check_float32(sample: Sample, rules: Registry | None = None) -> None:
     """Every form's gradients in float32 on onnxruntime against those in float64; the model passes the checker."""
     wide, narrow = build(sample), build(sample, np.float32)
     cotangents = _cotangents(wide, Evaluator(wide.model))
-    want = _gradients(wide, registered(), wide.feeds, cotangents)
-    for form, registry in forms(sample, np.float32):
+    want = _gradients(wide, rules or registered(), wide.feeds, cotangents)
+    for form, registry in forms(sample, rules, np.float32):
         model = _vjp(narrow.model, narrow, registry)
         onnx.checker.check_model(model, full_check=True)
         _compare(model, narrow, cotangents, want, f"{sample.op_type} {form.rule}")
 
 
-def check_dynamic(sample: Sample) -> None:
+def check_dynamic(sample: Sample, rules: Registry | None = None) -> None:
     """The gradients with every dimension unknown, in float32 on onnxruntime, against those with static shapes."""
     wide, narrow = build(sample), build(sample, np.float32, dynamic=True)
     cotangents = _cotangents(wide, Evaluator(wide.model))
-    want = _gradients(wide, registered(), wide.feeds, cotangents)
-    model = _vjp(narrow.model, narrow, registered())
+    want = _gradients(wide, rules or registered(), wide.feeds, cotangents)
+    model = _vjp(narrow.model, narrow, rules or registered())
     onnx.checker.check_model(model, full_check=True)
     _compare(model, narrow, cotangents, want, sample.op_type)
 
 
-def check_second_order(sample: Sample) -> None:
+def check_second_order(sample: Sample, rules: Registry | None = None) -> None:
     """The derivative of the gradient in float64 against finite differences of the gradient, in a random direction."""
     reason = sample.settings.get("second_order")
     if isinstance(reason, str):
+        import pytest  # the checks need it for a skip alone
+
         pytest.skip(reason)
     built = build(sample)
     cotangents = _cotangents(built, Evaluator(built.model))
-    first = _vjp(built.model, built, registered())
+    first = _vjp(built.model, built, rules or registered())
     seeds = {f"grad_{n}": ct for n, ct in cotangents.items()}
     feeds = {**built.feeds, **seeds}
     gradients = [f"grad_{n}" for n in built.wrt]
@@ -96,12 +97,13 @@ def check_second_order(sample: Sample) -> None:
         )
 
 
-def forms(sample: Sample, dtype: Any = np.float64) -> Iterator[tuple[Form, Registry]]:
+def forms(sample: Sample, rules: Registry | None = None, dtype: Any = np.float64) -> Iterator[tuple[Form, Registry]]:
     """Every form of the sample's row that applies to it in this type, each with a registry that has no other."""
-    row = registered().find(sample.domain, sample.op_type, sample.opset)
+    rules = rules or registered()
+    row = rules.find(sample.domain, sample.op_type, sample.opset)
     assert row is not None, f"{sample.op_type} has no row"
     for form in row.forms:
-        registry = Registry([Row(**{**vars(row), "forms": (form,)})], parent=registered())
+        registry = Registry([Row(**{**vars(row), "forms": (form,)})], parent=rules)
         if form is not row.forms[-1]:
             built = build(sample, dtype)
             try:

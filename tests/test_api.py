@@ -128,7 +128,10 @@ def test_an_input_that_is_an_output():
     result = gradgen.vjp(proto, wrt=["x"], of=["x", "y"])
     names = json.loads(next(p.value for p in result.metadata_props if p.key == "gradgen.names"))
     gradient = next(n for n, r in names.items() if r["role"] == "gradient")
-    seeds = {n: np.full(3, k + 1.0, np.float32) for k, n in enumerate(n for n, r in names.items() if r["role"] == "cotangent")}
+    seeds = {
+        n: np.full(3, k + 1.0, np.float32)
+        for k, n in enumerate(n for n, r in names.items() if r["role"] == "cotangent")
+    }
     assert gradient not in seeds
     np.testing.assert_array_equal(run(result, x=np.ones(3, np.float32), **seeds)[gradient], np.full(3, 3.0))
 

@@ -26,7 +26,9 @@ def function(text: str = FUNCTION) -> onnx.FunctionProto:
 def call(proto: onnx.FunctionProto, attributes: dict | None = None, **feeds: np.ndarray) -> dict[str, np.ndarray]:
     """Run a function through a model that calls it."""
     onnx.checker.check_function(proto, context(proto))
-    node = helper.make_node(proto.name, list(proto.input), list(proto.output), domain=proto.domain, **(attributes or {}))
+    node = helper.make_node(
+        proto.name, list(proto.input), list(proto.output), domain=proto.domain, **(attributes or {})
+    )
     kinds = {n: helper.np_dtype_to_tensor_dtype(a.dtype) for n, a in feeds.items()}
     inputs = [helper.make_tensor_value_info(n, kinds[n], a.shape) for n, a in feeds.items()]
     outputs = [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in proto.output]
@@ -117,7 +119,9 @@ def test_nodes_take_the_opset_that_they_need():
     proto = gradgen.gradient_of_nodes(nodes, ["x"], "y", types={"x": F32})
     assert {o.domain: o.version for o in proto.opset_import}[""] == 24
     sigmoid = 1 / (1 + np.exp(-X))
-    np.testing.assert_allclose(call(proto, x=X, dy=DY)["grad_x"], DY * (sigmoid + X * sigmoid * (1 - sigmoid)), rtol=1e-5)
+    np.testing.assert_allclose(
+        call(proto, x=X, dy=DY)["grad_x"], DY * (sigmoid + X * sigmoid * (1 - sigmoid)), rtol=1e-5
+    )
 
 
 def test_an_old_function_is_raised():
@@ -128,7 +132,8 @@ def test_an_old_function_is_raised():
 
 
 def test_attribute_parameters_are_kept():
-    text = '<domain: "d", opset_import: ["" : 21]> f <alpha: float = 0.5>(x) => (y) { y = LeakyRelu<alpha: float = @alpha>(x) }'
+    text = """<domain: "d", opset_import: ["" : 21]>
+    f <alpha: float = 0.5>(x) => (y) { y = LeakyRelu<alpha: float = @alpha>(x) }"""
     proto = gradgen.gradient_of_function(function(text), ["x"], "y", types={"x": F32})
     assert [a.name for a in proto.attribute_proto] == ["alpha"]
     x = np.array([-1, 2, -3], np.float32)

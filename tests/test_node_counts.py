@@ -20,8 +20,11 @@ LIMITS = {
     "mlp_dynamic": 7.0,
     "cnn_static": 6.0,
     "cnn_dynamic": 6.7,
+    # PyTorch's TransformerEncoder, and one by hand in which Gelu and each projection are single nodes.
     "transformer_static": 3.2,
     "transformer_dynamic": 4.1,
+    "encoder_static": 4.2,
+    "encoder_dynamic": 4.3,
     "chain_static": 3.1,
     "chain_dynamic": 3.1,
 }
@@ -38,7 +41,9 @@ def nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 def derivative_of(name: str) -> tuple[onnx.ModelProto, list[str], onnx.ModelProto]:
     primal = onnx.load(DATA / f"{name}.onnx")
-    parameters = gradgen.parameters(primal)
+    # The exporter keeps the scale of attention as an initializer of one element: no parameter.
+    sizes = {t.name: int(np.prod(t.dims)) for t in primal.graph.initializer}
+    parameters = [n for n in gradgen.parameters(primal) if sizes[n] > 1]
     return primal, parameters, gradgen.value_and_grad(primal, wrt=parameters, of=["loss"])
 
 
@@ -69,7 +74,7 @@ def test_no_shape_arithmetic_and_no_slow_ops(name: str) -> None:
 def test_every_parameter_has_its_gradient(name: str) -> None:
     primal, parameters, derivative = derivative_of(name)
     weights = {t.name: numpy_helper.to_array(t) for t in primal.graph.initializer}
-    floats = {weight for weight, value in weights.items() if value.dtype.kind == "f" and value.ndim}
+    floats = {weight for weight, value in weights.items() if value.dtype.kind == "f" and value.size > 1}
     assert floats <= set(parameters) <= set(weights)
 
     feeds = feeds_for(primal, batch=4 if name.endswith("_static") else 3)

@@ -90,7 +90,9 @@ def test_a_standard_op_can_be_given_another_rule_for_one_call():
     def guided_vjp(dY, Y):
         return op.Relu(dY) * op.Cast(op.Greater(Y, 0), to=1)
 
-    proto = parser.parse_model('<ir_version: 10, opset_import: ["" : 21]> g (float[3] x) => (float[3] y) { y = Relu(x) }')
+    proto = parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[3] x) => (float[3] y) { y = Relu(x) }'
+    )
     x, ct = np.array([1, 2, -3], np.float32), np.array([1, -1, 1], np.float32)
     np.testing.assert_array_equal(run(gradgen.vjp(proto, registry=registry), x=x, grad_y=ct)["grad_x"], [1, 0, 0])
     np.testing.assert_array_equal(run(gradgen.vjp(proto), x=x, grad_y=ct)["grad_x"], [1, -1, 0])
@@ -128,7 +130,7 @@ def exp_row(*forms: Form) -> Registry:
 
 
 @traced("dinput")
-def general(doutput, input):  # noqa: A002
+def general(doutput, input):
     return doutput * op.Exp(input)
 
 
@@ -146,7 +148,13 @@ EXP = '<ir_version: 10, opset_import: ["" : 21]> g (float[3] x) => (float[3] y) 
 
 @pytest.mark.parametrize(
     ("when", "nodes"),
-    [("rank(input) == 1", 2), ("dim(input, 0) == 3", 2), ("rank(input) == 2", 3), ("const(input) == 0", 3), ("not given(input)", 3)],
+    [
+        ("rank(input) == 1", 2),
+        ("dim(input, 0) == 3", 2),
+        ("rank(input) == 2", 3),
+        ("const(input) == 0", 3),
+        ("not given(input)", 3),
+    ],
 )
 def test_the_first_form_whose_condition_is_known_to_hold_is_taken(when, nodes):
     registry = exp_row(form(special, ("doutput", "output"), when), form(general, ("doutput", "input")))
@@ -162,7 +170,7 @@ def test_a_pair_stands_in_for_the_node_on_differentiated_paths_alone():
     import sys
 
     @traced("output", "half")
-    def exp_fwd(input):  # noqa: A002
+    def exp_fwd(input):
         half = op.Exp(input * 0.5)
         return half * half, half
 
@@ -172,7 +180,8 @@ def test_a_pair_stands_in_for_the_node_on_differentiated_paths_alone():
 
     module = sys.modules[__name__]
     module.exp_fwd = exp_fwd
-    pair = Form("exp_vjp__pair", "traced", __name__, ("doutput", "half"), ("dinput",), fwd="exp_fwd", fwd_reads=("input",),
+    pair = Form("exp_vjp__pair", "traced", __name__, ("doutput", "half"), ("dinput",), fwd="exp_fwd",
+                fwd_reads=("input",),
                 fwd_returns=("output", "half"), function=exp_vjp__pair)  # fmt: skip
     registry = exp_row(pair, form(general, ("doutput", "input")))
     proto = parser.parse_model(
@@ -203,5 +212,3 @@ def test_models_beyond_21_keep_their_opset():
     result = gradgen.vjp(proto)
     assert {o.domain: o.version for o in result.opset_import} == {"": 25}
     onnx.checker.check_model(result, full_check=True)
-
-

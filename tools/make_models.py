@@ -121,9 +121,9 @@ def normalized(b: Builder, x: str, name: str) -> str:
     return b.op("LayerNormalization", x, scale, b.normal(f"{name}.bias", 16), to=f"{name}_out", axis=-1, epsilon=1e-5)
 
 
-def transformer(batch: int | str) -> onnx.ModelProto:
+def encoder(batch: int | str) -> onnx.ModelProto:
     """A two-layer encoder of width 16 over 5 tokens, mean over the tokens, one layer, and cross-entropy."""
-    b = Builder("transformer")
+    b = Builder("encoder")
     dynamic = isinstance(batch, str)
     heads, joined = ([0, -1, 2, 8], [0, -1, 16]) if dynamic else ([int(batch), 5, 2, 8], [int(batch), 5, 16])
     x = b.input("x", FLOAT, [batch, 5, 16])
@@ -167,7 +167,7 @@ def digits_cnn(weights: dict[str, np.ndarray]) -> onnx.ModelProto:
 SHIPPED: dict[str, Callable[[int | str], onnx.ModelProto]] = {
     "mlp": mlp,
     "cnn": cnn,
-    "transformer": transformer,
+    "encoder": encoder,
     "chain": lambda batch: chain(20, batch),
 }
 

@@ -191,7 +191,10 @@ class Builder:
         computed = {names[k]: v.dtype for k, v in enumerate(values) if v is not None and v.const is None and v.dtype}
         return [
             self.constant(v.const, computed[names[k]])
-            if v is not None and v.const is not None and v.const.dtype.kind == "f" and computed.get(names[k], v.dtype) != v.dtype
+            if v is not None
+            and v.const is not None
+            and v.const.dtype.kind == "f"
+            and computed.get(names[k], v.dtype) != v.dtype
             else v
             for k, v in enumerate(values)
         ]

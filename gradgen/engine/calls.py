@@ -94,6 +94,7 @@ def as_function(template: Template, name: str, opset: int) -> ir.Function:
         if value is None:
             return None
         if id(value) not in env:
+            assert value.const is not None
             tensor = ir.Tensor(value.const)
             node = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], num_outputs=1)
             node.outputs[0].name = f"c{len(env)}"

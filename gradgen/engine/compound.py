@@ -38,13 +38,13 @@ def zeros(linker: Any, like: ir.Value) -> ir.Value:
     return linker.library(zeros_like, like)
 
 
-def add(linker: Any, parts: Sequence[ir.Value], like: ir.Value, base: str) -> ir.Value:
+def add(linker: Any, parts: Sequence[ir.Value], like: ir.Value) -> ir.Value:
     """The sum of two values of one type."""
     if is_sequence(like):
-        return map_elements(linker, parts, like, lambda inner, items: add(inner, items, element(like), base))
+        return map_elements(linker, parts, like, lambda inner, items: add(inner, items, element(like)))
     if is_optional(like):
-        return map_present(linker, parts, like, lambda inner, items: add(inner, items, element(like), base))
-    return linker.node("Add", parts, like, base)
+        return map_present(linker, parts, like, lambda inner, items: add(inner, items, element(like)))
+    return linker.add(parts, like)
 
 
 def map_elements(

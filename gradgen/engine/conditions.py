@@ -26,7 +26,7 @@ _NODES = (
 FUNCTIONS = ("rank", "dim", "size", "dtype", "const", "known", "given", "static", "same", "all_eq", "len")
 
 
-class _Unknown(Exception):
+class _UnknownError(Exception):
     pass
 
 
@@ -63,7 +63,7 @@ def holds(text: str | None, values: Mapping[str, Any], attributes: Mapping[str, 
         return True
     try:
         return bool(_evaluate(parse(text).body, values, attributes))
-    except _Unknown:
+    except _UnknownError:
         return False
 
 
@@ -90,7 +90,7 @@ def _evaluate(node: ast.expr, values: Mapping[str, Any], attributes: Mapping[str
         case ast.Name():
             value = attributes.get(node.id)
             if value is None:
-                raise _Unknown
+                raise _UnknownError
             return value.decode() if isinstance(value, bytes) else value
         case ast.Constant():
             return node.value
@@ -103,9 +103,9 @@ def _evaluate(node: ast.expr, values: Mapping[str, Any], attributes: Mapping[str
         case ast.Subscript():
             items, index = sub(node.value), sub(node.slice)
             if not -len(items) <= index < len(items):
-                raise _Unknown
+                raise _UnknownError
             return items[index]
-    raise _Unknown
+    raise _UnknownError
 
 
 def _arithmetic(operator: ast.operator, left: Any, right: Any) -> Any:
@@ -117,7 +117,7 @@ def _arithmetic(operator: ast.operator, left: Any, right: Any) -> Any:
         case ast.Mult():
             return left * right
     if right == 0:
-        raise _Unknown
+        raise _UnknownError
     return left % right
 
 
@@ -127,10 +127,10 @@ def _any(nodes: list[ast.expr], sub: Any) -> bool:
         try:
             if sub(node):
                 return True
-        except _Unknown:
+        except _UnknownError:
             unknown = True
     if unknown:
-        raise _Unknown
+        raise _UnknownError
     return False
 
 
@@ -145,7 +145,7 @@ def _compare(comparison: ast.cmpop, left: Any, right: Any) -> bool:
         case ast.NotIn():
             return left not in right
     if isinstance(left, str) != isinstance(right, str):
-        raise _Unknown
+        raise _UnknownError
     match comparison:
         case ast.Lt():
             return left < right
@@ -166,7 +166,7 @@ def _call(name: str, args: list[ast.expr], sub: Any, values: Mapping[str, Any]) 
     if name == "given":
         return value is not None
     if not isinstance(value, Value):
-        raise _Unknown
+        raise _UnknownError
     if name == "known":
         return value.const is not None
     if name == "static":
@@ -190,5 +190,5 @@ def _call(name: str, args: list[ast.expr], sub: Any, values: Mapping[str, Any]) 
     elif name == "const" and value.const is not None:
         found = value.const.reshape(-1)[0].item() if value.const.size == 1 else value.const.tolist()
     if found is None:
-        raise _Unknown
+        raise _UnknownError
     return found

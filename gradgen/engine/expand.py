@@ -18,7 +18,7 @@ def standard_body(node: ir.Node, linker: Linker) -> onnx.FunctionProto | None:
     domain = "" if node.domain == "ai.onnx" else node.domain
     try:
         version = linker.opset if domain == "" else (node.version or 1)
-        schema = onnx.defs.get_schema(node.op_type, version, domain)
+        schema: Any = onnx.defs.get_schema(node.op_type, version, domain)
     except onnx.defs.SchemaError:
         return None
     if schema.has_function:
@@ -56,7 +56,7 @@ def expand(node: ir.Node, graph: ir.Graph, linker: Linker, replaced: dict[ir.Val
     positions = [list(proto.output).index(o) for o in kept]
     del proto.output[:]
     proto.output.extend(kept)
-    body = ir.from_proto(proto)
+    body = ir.serde.deserialize_function(proto)
     names: dict[str, str] = {}
     actual = [v for v in node.inputs if v is not None]
     described: list[Value | None] = [None if v is None else linker.knowledge.describe(v, names) for v in node.inputs]
@@ -65,10 +65,9 @@ def expand(node: ir.Node, graph: ir.Graph, linker: Linker, replaced: dict[ir.Val
     padded = described + [None] * (len(body.inputs) - len(described))
     results = builder.inline(body, padded, attributes)
     found = dict(zip(positions, results, strict=True))
-    wanted = {str(k): found[k] for k in range(len(node.outputs)) if found.get(k) is not None and node.outputs[k].name}
-    template = Template(
-        [d for d in described if d is not None], dict(wanted), needed(builder.nodes, list(wanted.values()))
-    )
+    wanted = {str(k): v for k, o in enumerate(node.outputs) if o.name and (v := found.get(k)) is not None}
+    inputs = [d for d in described if d is not None]
+    template = Template(inputs, dict(wanted), needed(builder.nodes, list(wanted.values())))
     origin = node.name or (node.outputs[0].name or node.op_type)
     outputs = linker.anchored(node)._clone(template, actual, names, node.op_type, origin)
     for key, new in outputs.items():

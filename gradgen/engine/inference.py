@@ -158,17 +158,19 @@ def evaluate(node: Any, opset: int) -> np.ndarray | None:
     """The single output of a node whose inputs are all known, or None where it cannot be computed."""
     from onnx.reference import ReferenceEvaluator
 
-    feeds = {f"i{k}": v.const for k, v in enumerate(node.inputs) if v is not None}
+    given = {f"i{k}": v for k, v in enumerate(node.inputs) if v is not None}
+    feeds = {name: v.const for name, v in given.items()}
     graph = onnx.helper.make_graph(
         [node_proto(node)],
         "fold",
-        [onnx.helper.make_value_info(n, type_proto(node.inputs[int(n[1:])])) for n in feeds],
+        [onnx.helper.make_value_info(name, type_proto(v)) for name, v in given.items()],
         [onnx.helper.make_value_info("o0", onnx.TypeProto())],
     )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=_IR_VERSION)
     try:
         with np.errstate(all="ignore"):
-            result = ReferenceEvaluator(model).run(None, feeds)[0]
+            outputs: Any = ReferenceEvaluator(model).run(None, feeds)
     except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError, AttributeError):
         return None
-    return result if isinstance(result, np.ndarray | np.generic) else None
+    result = outputs[0]
+    return np.asarray(result) if isinstance(result, np.ndarray | np.generic) else None

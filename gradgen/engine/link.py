@@ -13,7 +13,7 @@ from gradgen.engine.registry import Registry, is_random
 from gradgen.engine.rows import Form
 from gradgen.engine.specialise import Template, specialise
 from gradgen.engine.subgraphs import graphs
-from gradgen.engine.values import UnknownType, Value
+from gradgen.engine.values import UnknownTypeError, Value
 from gradgen.errors import GradientError
 from gradgen.rules.lang import RuleFunction
 
@@ -212,6 +212,7 @@ class Linker:
         out = ir.Value(name=self.names.unique(base), type=like.type, shape=like.shape)
         node = ir.Node("", op_type, inputs, ir.convenience.convert_attributes(attributes), outputs=[out])
         node.name = self.names.unique(f"{out.name}/{op_type}")
+        node.metadata_props["gradgen.node"] = like.name or ""
         self._append(node)
         return out
 
@@ -235,8 +236,16 @@ class Linker:
         self._append(node)
         return outputs
 
+    def add(self, pair: Sequence[ir.Value], like: ir.Value) -> ir.Value:
+        """Append the sum of two contributions to the cotangent of `like`."""
+        out = self.node("Add", pair, like, f"{like.name}/cotangent")
+        producer = out.producer()
+        assert producer is not None
+        producer.metadata_props["gradgen.sum"] = "1"
+        return out
+
     def publish(self, value: ir.Value, name: str, like: ir.Value) -> ir.Value:
-        """Give a result its public name, with the type and shape of `like`; it is copied where it has a name already."""
+        """Give a result its public name, and the type and shape of `like`; one that has a name already is copied."""
         if value.producer() is None or value.is_graph_output() or value.name in self.public:
             value = self.node("Identity", [value], like, f"{name}/value")
         value.name = name
@@ -278,7 +287,7 @@ class Linker:
                     rule, reads, returns, source, described, bound, wanted, self.registry, self.opset, filled
                 ),
             )
-        except UnknownType as error:
+        except UnknownTypeError as error:
             raise GradientError(
                 f"{origin}: rule '{rule}' needs types: {error}; give them with types= or value_info, "
                 "or let shape inference reach the value"

@@ -1,4 +1,4 @@
-"""Plans the reverse pass: binds each node on the path to a form of its rule, and applies what forms ask of the forward pass."""
+"""Plans the reverse pass: binds the nodes of the path to forms, and applies what forms ask of the forward pass."""
 
 from __future__ import annotations
 
@@ -71,7 +71,11 @@ def _default_attributes(domain: str, op_type: str, version: int) -> dict[str, ir
         schema = onnx.defs.get_schema(op_type, version, domain)
     except onnx.defs.SchemaError:
         return {}
-    return {name: ir.from_proto(a.default_value) for name, a in schema.attributes.items() if a.default_value.name}
+    return {
+        name: ir.serde.deserialize_attribute(a.default_value)
+        for name, a in schema.attributes.items()
+        if a.default_value.name
+    }
 
 
 def bind_attributes(node: ir.Node, row: Row, linker: Linker) -> dict[str, ir.Attr]:

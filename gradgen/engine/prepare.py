@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,8 +84,13 @@ def _props(proto: onnx.ModelProto) -> dict[str, str]:
     return {p.key: p.value for p in proto.metadata_props}
 
 
-def prepare(model: Model, registry: Registry) -> Prepared:
+def prepare(model: Model, registry: Registry, types: bool = True) -> Prepared:
     """Read a model and bring it into the form that the reverse pass works on.
+
+    Args:
+        model: what the caller handed in.
+        registry: the rules; a model's own function that has one is not inlined.
+        types: False leaves out inference and the raising of old opsets, for a look at the model alone.
 
     Raises:
         GradientError: for a file that is missing or no model, and for a model that the standard does not admit.
@@ -94,7 +100,7 @@ def prepare(model: Model, registry: Registry) -> Prepared:
     _normalise_domains(proto)
     _open_dimensions(proto)
     proto = _inline_functions(proto, registry)
-    proto = infer(proto, registry)
+    proto = infer(proto, registry) if types else proto
     ir_model = _from_proto(proto)
     if (ir_model.ir_version or 0) < 4:
         # Before IR 4 every initializer had to be a graph input too, and runtimes never let a caller override it.
@@ -105,11 +111,12 @@ def prepare(model: Model, registry: Registry) -> Prepared:
     opset = ir_model.opset_imports.get("")
     if opset is None:
         ir_model.opset_imports[""] = opset = MODEL_OPSET
-    if opset < MODEL_OPSET:
+    if opset < MODEL_OPSET and types:
         raise_opset(ir_model, MODEL_OPSET)
         ir_model = _from_proto(infer(ir.to_proto(ir_model), registry))
         opset = MODEL_OPSET
-    ir_model = settle(ir_model, registry, opset, lambda m: _from_proto(infer(ir.to_proto(m), registry)))
+    if types:
+        ir_model = settle(ir_model, registry, opset, lambda m: _from_proto(infer(ir.to_proto(m), registry)))
     return Prepared(ir_model, opset, as_ir)
 
 
@@ -157,6 +164,7 @@ def infer(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
     is inferred again.
     """
     overridable = _take_overridable(proto)
+    spelled = _spell_defaults(proto)
     while True:
         try:
             proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
@@ -166,7 +174,33 @@ def infer(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
         if not ranks and not alike:
             break
     proto.graph.initializer.extend(overridable)
+    for node, given in zip(proto.graph.node, spelled, strict=True):
+        del node.attribute[given:]
     return proto
+
+
+def _spell_defaults(proto: onnx.ModelProto) -> list[int]:
+    """Write out integer attributes that are absent and not 0 by default: onnx's inference takes some of them for 0.
+
+    Returns how many attributes each node of the main graph had.
+    """
+    opset = next((e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")), MODEL_OPSET)
+    counts = [len(node.attribute) for node in proto.graph.node]
+    for node in proto.graph.node:
+        defaults = _nonzero_defaults(node.op_type, opset) if not node.domain else ()
+        if defaults:
+            given = {a.name for a in node.attribute}
+            node.attribute.extend(a for a in defaults if a.name not in given)
+    return counts
+
+
+@functools.cache
+def _nonzero_defaults(op_type: str, opset: int) -> tuple[onnx.AttributeProto, ...]:
+    try:
+        schema = onnx.defs.get_schema(op_type, opset, "")
+    except onnx.defs.SchemaError:
+        return ()
+    return tuple(a.default_value for a in schema.attributes.values() if a.default_value.i)
 
 
 def _take_overridable(proto: onnx.ModelProto) -> list[onnx.TensorProto]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.resources
+import importlib.util
+import os
 import threading
 from collections.abc import Iterable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -37,6 +40,24 @@ class Registry:
         self.templates: dict[Any, Any] = {}
         for row in rows:
             self.add(row)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Registry:
+        """The rules that `gradgen generate --out FOLDER` wrote, over those that are registered.
+
+        The module of a traced rule is imported by its name when the rule is needed.
+
+        Raises:
+            GradientError: the folder holds no generated library.
+        """
+        path = Path(folder) / "registry.py"
+        spec = importlib.util.spec_from_file_location(f"gradgen_library_{path.parent.name}", path)
+        if spec is None or spec.loader is None or not path.is_file():
+            raise GradientError(f"'{folder}' holds no generated library: there is no registry.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        texts = [(path.parent / name).read_text(encoding="utf-8") for name in module.LIBRARIES]
+        return cls(module.ROWS, {f.name: f for text in texts for f in parse_functions(text)}, registered())
 
     def add(self, row: Row) -> None:
         """Add a row; a second one for the same op and version raises GradientError."""
@@ -77,7 +98,7 @@ class Registry:
             return self._parent.body(name)
         if isinstance(function, onnx.FunctionProto):
             with self._lock:
-                function = ir.from_proto(function)
+                function = ir.serde.deserialize_function(function)
                 self._bodies[name] = function
         return function
 
@@ -122,7 +143,7 @@ def form_function(form: Form) -> RuleFunction:
 def is_random(domain: str, op_type: str) -> bool:
     """Whether an op of the standard draws random numbers: onnx marks it as not deterministic."""
     try:
-        schema = onnx.defs.get_schema(op_type, domain=domain)
+        schema: Any = onnx.defs.get_schema(op_type, domain=domain)
     except onnx.defs.SchemaError:
         return False
     return schema.node_determinism == onnx.defs.OpSchema.NodeDeterminism.NonDeterministic

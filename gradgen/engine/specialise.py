@@ -12,7 +12,7 @@ import onnx_ir as ir
 from gradgen.engine.builder import BodyNode, Builder
 from gradgen.engine.registry import Registry, form_function, rule_function
 from gradgen.engine.rows import Form
-from gradgen.engine.values import UnknownType, Value
+from gradgen.engine.values import UnknownTypeError, Value
 from gradgen.errors import GradientError
 from gradgen.rules.lang import RuleFunction, building
 
@@ -128,7 +128,7 @@ def plain(attr: ir.Attr | None) -> Any:
     if attr is None:
         return None
     if attr.ref_attr_name is not None:
-        raise UnknownType(f"the value of attribute '{attr.name}', a parameter of the function, is unknown")
+        raise UnknownTypeError(f"the value of attribute '{attr.name}', a parameter of the function, is unknown")
     value = attr.value
     return list(value) if isinstance(value, tuple | list) else value
 

@@ -167,7 +167,7 @@ class StructuralContext:
 
     def sum(self, graph: ir.Graph, total: ir.Value, part: ir.Value) -> ir.Value:
         """A sum that grows by a contribution, inside a subgraph."""
-        return compound.add(self.linker.within(graph), [total, part], total, f"{total.name}/next")
+        return compound.add(self.linker.within(graph), [total, part], total)
 
     # Writing
 

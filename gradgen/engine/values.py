@@ -16,7 +16,7 @@ Shape = tuple[Dim, ...]
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 
 
-class UnknownType(GradientError):
+class UnknownTypeError(GradientError):
     """A rule needs the rank or the element type of a value that has none."""
 
 
@@ -47,7 +47,7 @@ class Value:
     def rank(self) -> int:
         """The number of dimensions; refuses the rule where it is unknown."""
         if self.shape is None:
-            raise UnknownType(f"the rank of '{self.label or 'a value'}' is unknown")
+            raise UnknownTypeError(f"the rank of '{self.label or 'a value'}' is unknown")
         return len(self.shape)
 
     @property

@@ -112,6 +112,8 @@ def environment() -> jinja2.Environment:
 def render(found: Sequence[Family]) -> dict[str, str]:
     """The generated files by path."""
     env = environment()
+    # The library functions come with gradgen's own families alone.
+    env.globals["own"] = all(family.name != "library" for family in found)
     files = {}
     for family in found:
         if family.functions:

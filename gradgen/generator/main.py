@@ -50,7 +50,8 @@ def command(rules: Path | None, table: Path | None, out: Path | None, check: boo
         raise SystemExit(2) from None
     rows = [row for family in found for row in family.rows]
     click.echo(
-        f"wrote {len(files)} files to {os.path.relpath(out)}: {len(rows)} rows, {sum(bool(r.row.forms) for r in rows)} with a rule"
+        f"wrote {len(files)} files to {os.path.relpath(out)}: {len(rows)} rows, "
+        f"{sum(bool(r.row.forms) for r in rows)} with a rule"
     )
 
 

@@ -112,10 +112,11 @@ def _read_row(
             forms.append(form)
     row = Row(
         domain, op_type, int(version) if version else 1, inputs, outputs, tuple(forms), tuple(entry.get("zero", ())),
-        dict(entry.get("none", {})), tuple(entry.get("ignores", ())), entry.get("defaults"), module, entry.get("random"),
+        dict(entry.get("none", {})), tuple(entry.get("ignores", ())), entry.get("defaults"), module,
+        entry.get("random"),
         dict(entry.get("like", {})),
     )  # fmt: skip
-    settings = {k: entry[k] for k in ("range", "avoid", "tolerance", "second_order") if k in entry}
+    settings: dict[str, Any] = {k: entry[k] for k in ("range", "avoid", "tolerance", "second_order") if k in entry}
     table_row = TableRow(row, list(entry.get("samples", ())), settings, where)
     _check_row(table_row, schema, functions, problems)
     return table_row

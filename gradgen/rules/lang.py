@@ -38,7 +38,7 @@ def current_builder() -> Any:
 class TracingOpset:
     """Opset 21 as rules see it: `op.Add(a, b)` emits an Add into the current builder and returns its value.
 
-    `_outputs=k` asks for the first k outputs (a list where k is not 1). `_fold=False` leaves the node to the runtime even
+    `_outputs=k` asks for the first k outputs (a list where k is not 1). `_fold=False` leaves it to the runtime even
     where all it reads is known: for ops whose rounding the runtime decides.
     """
 
@@ -150,7 +150,8 @@ def structural(
 
 def parameters(fn: Callable[..., Any]) -> tuple[list[str], list[str]]:
     """Positional and keyword-only parameter names of a rule."""
-    positional, keyword = [], []
+    positional: list[str] = []
+    keyword: list[str] = []
     for p in inspect.signature(fn).parameters.values():
         (keyword if p.kind is p.KEYWORD_ONLY else positional).append(p.name)
     return positional, keyword

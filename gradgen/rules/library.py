@@ -1,4 +1,4 @@
-"""Library functions that rules call: a general onnxscript body, and a static lowering for what is known when linking."""
+"""Library functions that rules call: a general onnxscript body, and a static lowering for what linking knows."""
 
 from __future__ import annotations
 

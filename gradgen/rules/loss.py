@@ -49,8 +49,9 @@ def _cotangents(ct, labels, weights, like, reduction, ignore_index):
     index = op.Unsqueeze(labels, CLASSES)
     kept = weight = None
     if ignore_index is not None:
-        keep = op.Not(op.Equal(index, ignore_index))
-        index = index * mask(keep, index)
+        # A negative one is out of range, and so the only label below 0.
+        keep = op.GreaterOrEqual(index, 0) if ignore_index < 0 else op.Not(op.Equal(index, ignore_index))
+        index = op.Max(index, 0) if ignore_index < 0 else index * mask(keep, index)
         kept = weight = mask(keep, like)
     if weights is not None:
         weight = op.Gather(weights, index)

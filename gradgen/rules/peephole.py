@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from gradgen.rules.lang import op, same_dim, same_shape
 
@@ -219,7 +220,33 @@ def _squeeze(inputs, attrs):
 @peephole("Pad")
 def _pad(inputs, attrs):
     pads = inputs[1].const
-    return inputs[0] if pads is not None and not np.any(pads) else None
+    if pads is not None and not np.any(pads):
+        return inputs[0]
+    if len(inputs) < 4 or inputs[3] is None:
+        return None
+    # onnxruntime moves a Transpose behind a Pad as if its pads named every axis: written out, they do.
+    x, pads, value, axes = inputs
+    return op.Pad(x, _pads_of_every_axis(x, pads, axes), value, mode=attrs.get("mode"))
+
+
+def _pads_of_every_axis(x, pads, axes):
+    """Pads of the axes that are named as pads of all axes, zeros at the others."""
+    if x.shape is None or axes.const is None:
+        axes = op.Cast(axes, to=ir.DataType.INT64)
+        rank = op.Size(op.Shape(x))
+        axes = op.Mod(axes, rank)
+        none = op.Expand(np.zeros(1, np.int64), op.Reshape(rank * 2, np.asarray([1], np.int64)))
+        return op.ScatterElements(none, op.Concat(axes, axes + rank, axis=0), pads, axis=0)
+    rank, named = len(x.shape), [int(a) for a in axes.const]
+    if named == list(range(rank)):
+        return pads
+    # The zero that stands behind the pads serves all other axes.
+    places = [2 * len(named)] * (2 * rank)
+    for k, axis in enumerate(named):
+        places[axis % rank], places[axis % rank + rank] = k, k + len(named)
+    if pads.const is not None:
+        return np.append(pads.const, 0)[places]
+    return op.Gather(op.Concat(pads, np.zeros(1, np.int64), axis=0), np.asarray(places, np.int64))
 
 
 @peephole("Tile")

@@ -10,6 +10,7 @@ import numpy as np
 from gradgen.rules.lang import op, same_dim, traced
 
 FLOAT, DOUBLE = 1, 11
+CORNER = ("asymmetric", "floor")
 
 
 def _half(x: Any) -> bool:
@@ -38,7 +39,7 @@ def resize_vjp(
     crop = coordinate_transformation_mode == "tf_crop_and_resize"
     joint = _given(sizes) and keep_aspect_ratio_policy != "stretch" and len(axes) > 1
     scaled = _given(scales)
-    factors = [_factor(X, dY, a, j, scales if scaled else None, joint) for j, a in enumerate(axes)]
+    factors: list[Any] = [_factor(X, dY, a, j, scales if scaled else None, joint) for j, a in enumerate(axes)]
     if not crop and _repeats(factors, axes, rank, coordinate_transformation_mode, nearest_mode, mode):
         return _sum_blocks(dY, dict(zip(axes, factors, strict=True)), rank)
     ct = op.Cast(dY, to=FLOAT) if _half(X) else dY
@@ -69,14 +70,11 @@ def _factor(X: Any, dY: Any, axis: int, j: int, scales: Any, joint: bool) -> flo
 
 def _repeats(factors: list[Any], axes: list[int], rank: int, coordinates: str, nearest: str, mode: str) -> bool:
     """Whether Resize repeats every element a whole number of times along spatial axes."""
-    centred = coordinates in ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel") and nearest.startswith(
-        "round"
-    )
-    if mode != "nearest" or rank not in (3, 4, 5) or not (centred or (coordinates, nearest) == ("asymmetric", "floor")):
+    centred = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
+    aligned = nearest.startswith("round") if coordinates in centred else (coordinates, nearest) == CORNER
+    if mode != "nearest" or rank not in (3, 4, 5) or not aligned or None in factors:
         return False
-    return all(
-        f is not None and f >= 1 and f == int(f) and (f == 1 or a > 1) for f, a in zip(factors, axes, strict=True)
-    )
+    return all(f >= 1 and f == int(f) and (f == 1 or a > 1) for f, a in zip(factors, axes, strict=True))
 
 
 def _sum_blocks(dY: Any, factors: dict[int, float], rank: int) -> Any:
@@ -129,6 +127,7 @@ def _cropped_weights(X: Any, axis: int, j: int, roi: Any, scales: Any, sizes: An
     region = op.Concat(op.CastLike(np.zeros(3, np.float32), roi), _entry(roi, j),
                        op.CastLike(np.ones(3, np.float32), roi), end, axis=0)  # fmt: skip
     image = op.Unsqueeze(identity, [0, 2])
+    given: tuple[Any, ...]
     if scales is not None:
         given = (region, op.Concat(np.ones(3, np.float32), _entry(scales, j), axis=0))
     else:
@@ -137,7 +136,7 @@ def _cropped_weights(X: Any, axis: int, j: int, roi: Any, scales: Any, sizes: An
 
 
 def _joint_weights(X: Any, axis: int, axes: list[int], sizes: Any, settings: dict[str, Any]) -> Any:
-    """The weights [size, out] of an axis whose scale depends on the others' too: an image that is constant along them."""
+    """The weights [size, out] of an axis whose scale depends on the others' too: an image constant along them."""
     identity, size = _identity(X, axis)
     shape = [op.Shape(X, start=a, end=a + 1) for a in axes]
     own = axes.index(axis)

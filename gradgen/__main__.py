@@ -1,0 +1,5 @@
+"""Runs the command line: `python -m gradgen`."""
+
+from gradgen.cli import main
+
+main()

@@ -1,0 +1,276 @@
+"""Rewrites of the linked backward graph: named patterns that span the rules of several nodes, each one linear pass.
+
+A pattern sees only nodes that gradgen has linked; forward nodes stay, so that primal values keep their bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+Pattern = Callable[[ir.Node, Any], ir.Value | None]
+PATTERNS: dict[str, list[Pattern]] = {}
+
+PASSES = 4
+VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+
+
+def pattern(*op_types: str) -> Callable[[Pattern], Pattern]:
+    """Register a pattern for nodes of these types.
+
+    `fn(node, linker)` returns the value that takes the place of the node's result, or None.
+    """
+
+    def register(fn: Pattern) -> Pattern:
+        for op_type in op_types:
+            PATTERNS.setdefault(op_type, []).append(fn)
+        return fn
+
+    return register
+
+
+def rewrite(graph: ir.Graph, linker: Any) -> bool:
+    """Apply every pattern to every linked node, in order; a few times, since one can make room for another.
+
+    Returns whether any applied.
+    """
+    applied = False
+    for _ in range(PASSES):
+        changed = False
+        for node in graph:
+            patterns = PATTERNS.get(node.op_type)
+            if patterns is None or node.domain or not linked(node):
+                continue
+            if not (node.outputs[0].uses() or node.outputs[0].is_graph_output()):
+                continue
+            for fn in patterns:
+                value = fn(node, linker.anchored(node))
+                if value is not None and _replace(node.outputs[0], value):
+                    _drop(node, graph)
+                    applied = changed = True
+                    break
+        if not changed:
+            break
+    return applied
+
+
+def _replace(old: ir.Value, new: ir.Value) -> bool:
+    """Let a value take another's place; False where that is a public output and the new one is not free to be."""
+    if old.is_graph_output():
+        if new.is_graph_output() or not linked(new.producer()):
+            return False
+        old.name, new.name = f"{old.name}/replaced", old.name
+        new.type, new.shape = old.type, old.shape
+    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    return True
+
+
+def _drop(node: ir.Node, graph: ir.Graph) -> None:
+    """Remove a node that nobody reads any more, and what only it read."""
+    pending = [node]
+    while pending:
+        dead = pending.pop()
+        if dead.graph is not graph or not linked(dead) or any(v.uses() or v.is_graph_output() for v in dead.outputs):
+            continue
+        producers = {p for v in dead.inputs if v is not None and (p := v.producer()) is not None}
+        graph.remove(dead, safe=True)
+        pending.extend(producers)
+
+
+def linked(node: ir.Node | None) -> bool:
+    """Whether gradgen has added this node."""
+    return node is not None and "gradgen.node" in node.metadata_props
+
+
+def only_reader(value: ir.Value) -> bool:
+    """Whether a value has one use, so that what computes it goes when that use does."""
+    return len(value.uses()) == 1 and not value.is_graph_output()
+
+
+def _producer(value: ir.Value | None, op_types: tuple[str, ...]) -> ir.Node | None:
+    """The linked node of one of these types that computes a value which nothing else reads."""
+    node = value.producer() if value is not None else None
+    if node is None or value is None or node.domain or node.op_type not in op_types:
+        return None
+    return node if linked(node) and only_reader(value) else None
+
+
+def _target(value: ir.Value) -> np.ndarray | None:
+    """A constant shape that makes a Reshape give the value's shape: at most one size is open."""
+    if value.shape is None:
+        return None
+    sizes = [d if isinstance(d, int) else -1 for d in value.shape.dims]
+    return None if sizes.count(-1) > 1 or 0 in sizes else np.asarray(sizes, np.int64)
+
+
+def _same_shape(one: ir.Value, other: ir.Value) -> bool:
+    shapes = [
+        None if v.shape is None else [d if isinstance(d, int) else d.value for d in v.shape.dims] for v in (one, other)
+    ]
+    return shapes[0] is not None and None not in shapes[0] and shapes[0] == shapes[1]
+
+
+@pattern(*VIEWS)
+def adjacent_views(node: ir.Node, linker: Any) -> ir.Value | None:
+    """A view of a view is one Reshape, or nothing."""
+    first = _producer(node.inputs[0], VIEWS)
+    if first is None or first.inputs[0] is None:
+        return None
+    source, result = first.inputs[0], node.outputs[0]
+    if _same_shape(source, result):
+        return source
+    target = _target(result)
+    if target is None:
+        return None
+    return linker.node("Reshape", [source, linker.constants.get(target)], result, f"{result.name}/view")
+
+
+def _sizes(value: ir.Value | None) -> list[int | str | None] | None:
+    if value is None or value.shape is None:
+        return None
+    return [d if isinstance(d, int) else d.value for d in value.shape.dims]
+
+
+@pattern(*VIEWS)
+def transposed_units(node: ir.Node, linker: Any) -> ir.Value | None:
+    """A Transpose between views that only insert and drop axes of size 1 is one without these axes, or nothing."""
+    middle = _producer(node.inputs[0], ("Transpose",))
+    first = _producer(middle.inputs[0], ("Unsqueeze",)) if middle is not None else None
+    if middle is None or first is None or "perm" not in middle.attributes:
+        return None
+    source, widened, target = first.inputs[0], _sizes(first.outputs[0]), _target(node.outputs[0])
+    added = linker.knowledge.constant(first.inputs[1])
+    if source is None or widened is None or added is None or target is None:
+        return None
+    inserted = {int(a) % len(widened) for a in added}
+    kept = [a for a in range(len(widened)) if a not in inserted]
+    perm = [kept.index(a) for a in middle.attributes["perm"].as_ints() if a not in inserted]
+    if perm != sorted(perm):
+        sizes = _sizes(source) or []
+        like = ir.Value(type=source.type, shape=ir.Shape([sizes[p] for p in perm]), name=node.outputs[0].name)
+        source = linker.node("Transpose", [source], like, f"{like.name}/transposed", perm=perm)
+    return linker.node(
+        "Reshape", [source, linker.constants.get(target)], node.outputs[0], f"{node.outputs[0].name}/view"
+    )
+
+
+@pattern("Reshape")
+def interleaved_parts(node: ir.Node, linker: Any) -> ir.Value | None:
+    """Parts stacked on an axis of their own that is then moved next to another and merged with it are their Concat."""
+    middle = _producer(node.inputs[0], ("Transpose",))
+    stack = _producer(middle.inputs[0], ("Concat",)) if middle is not None else None
+    if middle is None or stack is None or "perm" not in middle.attributes:
+        return None
+    result, moved = _sizes(node.outputs[0]), _sizes(middle.outputs[0])
+    parts = [_sizes(v) for v in stack.inputs]
+    if result is None or moved is None or any(p is None for p in parts):
+        return None
+    perm = list(middle.attributes["perm"].as_ints())
+    axis = stack.attributes["axis"].as_int() % len(perm)
+    at = perm.index(axis)
+    others = [p for p in perm if p != axis]
+    if others != sorted(others) or any(p is not None and p[axis] != 1 for p in parts) or at + 1 >= len(moved):
+        return None
+    merged = moved[at + 1]
+    if not isinstance(merged, int) or result != [*moved[:at], len(parts) * merged, *moved[at + 2 :]]:
+        return None
+    shape = [*moved[:at], *moved[at + 1 :]]
+    pieces = []
+    for value in stack.inputs:
+        like = ir.Value(type=node.outputs[0].type, shape=ir.Shape(shape), name=node.outputs[0].name)
+        target = _target(like)
+        if value is None or target is None:
+            return None
+        pieces.append(linker.node("Reshape", [value, linker.constants.get(target)], like, f"{like.name}/part"))
+    return linker.node("Concat", pieces, node.outputs[0], f"{node.outputs[0].name}/joined", axis=at)
+
+
+@pattern("Transpose")
+def cancelled_transposes(node: ir.Node, linker: Any) -> ir.Value | None:
+    """A Transpose of a Transpose is one, or nothing."""
+    if "perm" not in node.attributes:
+        return None
+    first = _producer(node.inputs[0], ("Transpose",))
+    if first is None or "perm" not in first.attributes or first.inputs[0] is None:
+        return None
+    inner = first.attributes["perm"].as_ints()
+    perm = [inner[p] for p in node.attributes["perm"].as_ints()]
+    source, result = first.inputs[0], node.outputs[0]
+    if perm == sorted(perm):
+        return source
+    return linker.node("Transpose", [source], result, f"{result.name}/transposed", perm=perm)
+
+
+@pattern("Add")
+def pads_that_tile(node: ir.Node, linker: Any) -> ir.Value | None:
+    """A sum of zero-padded parts that together fill one axis is their Concat."""
+    if not _parent_sum(node) or any(_parent_sum(u.node) for u in node.outputs[0].uses()):
+        return None
+    parts = _summands(node)
+    spans = [_span(part, linker) for part in parts]
+    if len(parts) < 2 or any(s is None for s in spans):
+        return None
+    found = sorted((s for s in spans if s is not None), key=lambda s: s[1])
+    axes = {s[0] for s in found}
+    result = node.outputs[0]
+    if len(axes) != 1 or result.shape is None:
+        return None
+    axis, position = axes.pop(), 0
+    for _, start, size, _ in found:
+        if start != position:
+            return None
+        position += size
+    if result.shape.dims[axis] != position:
+        return None
+    return linker.node("Concat", [s[3] for s in found], result, f"{result.name}/joined", axis=axis)
+
+
+def _parent_sum(node: ir.Node) -> bool:
+    return node.op_type == "Add" and not node.domain and node.metadata_props.get("gradgen.sum") == "1"
+
+
+def _summands(node: ir.Node) -> list[ir.Value]:
+    """The leaves of a tree of accumulating Adds."""
+    found: list[ir.Value] = []
+    pending: list[ir.Value | None] = list(node.inputs)
+    while pending:
+        value = pending.pop()
+        if value is None:
+            continue
+        inner = value.producer()
+        if inner is not None and _parent_sum(inner) and only_reader(value):
+            pending.extend(inner.inputs)
+        else:
+            found.append(value)
+    return found
+
+
+def _span(value: ir.Value, linker: Any) -> tuple[int, int, int, ir.Value] | None:
+    """Axis, start, size and content of a part that is zero-padded along one axis."""
+    pad = _producer(value, ("Pad",))
+    if pad is None or len(pad.inputs) < 2 or pad.inputs[0] is None or pad.inputs[1] is None:
+        return None
+    if "mode" in pad.attributes and pad.attributes["mode"].as_string() != "constant":
+        return None
+    filling = pad.inputs[2] if len(pad.inputs) > 2 else None
+    content = None if filling is None else linker.knowledge.constant(filling)
+    if filling is not None and (content is None or np.any(content)):
+        return None
+    part, pads = pad.inputs[0], linker.knowledge.constant(pad.inputs[1])
+    if part.shape is None or pads is None:
+        return None
+    axes = list(range(len(part.shape)))
+    if len(pad.inputs) > 3 and pad.inputs[3] is not None:
+        known = linker.knowledge.constant(pad.inputs[3])
+        if known is None:
+            return None
+        axes = [int(a) % len(part.shape) for a in known]
+    padded = [(a, int(pads[k]), int(pads[k + len(axes)])) for k, a in enumerate(axes) if pads[k] or pads[k + len(axes)]]
+    if len(padded) != 1 or min(padded[0][1:]) < 0:
+        return None
+    axis, before, _ = padded[0]
+    size = part.shape.dims[axis]
+    return (axis, before, size, part) if isinstance(size, int) else None

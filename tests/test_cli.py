@@ -1,0 +1,324 @@
+# The command line: what each command writes and prints, and one line with exit code 2 for what it cannot do.
+"""Tests of `gradgen grad`, `vjp`, `parameters`, `coverage` and `generate`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from click.testing import CliRunner, Result
+from onnx import parser
+
+import gradgen
+from gradgen.cli import cli
+from gradgen.engine import registry
+from gradgen.rules.lang import traced
+
+DIGITS = Path(__file__).parent.parent / "examples" / "digits_cnn.onnx"
+SAMPLE = DIGITS.with_name("digits_sample.npz")
+CUSTOM = "g (float[3] x) => (float y) { a = c.Foo(x)\n b = c.Bar(a)\n y = ReduceSum<keepdims=0>(b) }"
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, [str(a) for a in arguments])
+
+
+def refused(result: Result) -> str:
+    """The message of a command that must have failed as it should: a line of gradgen's own, exit code 2."""
+    assert result.exit_code == 2, result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert result.stdout == ""
+    assert result.stderr.startswith("gradgen: ")
+    return result.stderr.removeprefix("gradgen: ").rstrip("\n")
+
+
+def save_text(path: Path, text: str) -> Path:
+    onnx.save(parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21, "c" : 1]> {text}'), path)
+    return path
+
+
+def external(folder: Path) -> Path:
+    """The digits model with its weights in a file of their own."""
+    path = folder / "external.onnx"
+    onnx.save(onnx.load(DIGITS), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    return path
+
+
+def outputs(path: Path) -> list[str]:
+    return [o.name for o in onnx.load(path, load_external_data=False).graph.output]
+
+
+def test_grad_writes_a_model_that_onnxruntime_runs(tmp_path):
+    target = tmp_path / "g.onnx"
+    result = run("grad", DIGITS, "--of", "loss", "--wrt", "initializers", "-o", target)
+    assert result.exit_code == 0, result.output
+    assert str(target) in result.stdout and f"{len(onnx.load(target).graph.node)} nodes" in result.stdout
+    assert outputs(target) == [f"grad_{n}" for n in gradgen.parameters(DIGITS)]
+    feeds = dict(np.load(SAMPLE))
+    found = ort.InferenceSession(target, providers=["CPUExecutionProvider"]).run(None, feeds)
+    assert found[0].shape == (8, 1, 3, 3) and np.abs(found[0]).max() > 0
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_check_prints_one_row_for_each_value(tmp_path):
+    result = run(
+        "grad", DIGITS, "--of", "loss", "--wrt", "fc.*", "-o", tmp_path / "g.onnx", "--check", "--inputs", SAMPLE
+    )
+    assert result.exit_code == 0, result.output
+    rows = [line for line in result.stdout.splitlines() if "fc." in line]
+    assert [("fc.weight" in rows[0], "10×64" in rows[0], "ok" in rows[0])] == [(True, True, True)]
+    assert len(rows) == 2
+
+
+def test_check_of_a_wrong_gradient_says_so_and_exits_with_1(tmp_path, monkeypatch):
+    wrong = gradgen.Registry(parent=registry.registered())
+
+    @gradgen.vjp_rule("", "Relu", registry=wrong)
+    @traced("dX")
+    def relu_vjp(dY, Y):
+        from gradgen.rules.lang import op
+
+        return op.Mul(dY, np.asarray(1.5, np.float32))
+
+    monkeypatch.setattr("gradgen.api.registered", lambda: wrong)
+    result = run("grad", DIGITS, "--of", "loss", "--wrt", "conv1.bias", "-o", tmp_path / "g.onnx", "--check")
+    assert result.exit_code == 1
+    assert "wrong" in result.stdout
+
+
+def test_vjp_takes_cotangents_and_keeps_the_outputs(tmp_path):
+    target = tmp_path / "v.onnx"
+    result = run("vjp", DIGITS, "--of", "logits", "-o", target, "--check")
+    assert result.exit_code == 0, result.output
+    assert [i.name for i in onnx.load(target).graph.input] == ["image", "label", "grad_logits"]
+    assert outputs(target) == ["logits", "loss", "grad_image"]
+
+
+def test_the_options_of_grad(tmp_path):
+    target = tmp_path / "g.onnx"
+    result = run(
+        "grad", DIGITS, "--reduce", "sum", "--value", "--no-inline", "--wrt", "inputs", "-o", target, "--check"
+    )
+    assert result.exit_code == 0, result.output
+    assert outputs(target) == ["logits", "loss", "grad_image"]
+    assert onnx.load(target).functions
+
+
+def test_a_gradient_that_is_zero_is_noted(tmp_path):
+    path = save_text(tmp_path / "m.onnx", "g (float[3] x, float[3] z) => (float y) { y = ReduceSum<keepdims=0>(x) }")
+    result = run("grad", path, "-o", tmp_path / "g.onnx")
+    assert result.exit_code == 0
+    assert result.stderr.startswith("gradgen: note: 'z' does not influence")
+
+
+def test_parameters_lists_names():
+    result = run("parameters", DIGITS)
+    assert result.stdout.split() == ["conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias", "fc.weight", "fc.bias"]
+
+
+def test_coverage_narrows_and_tells_dispositions():
+    result = run("coverage", "Resize")
+    assert result.exit_code == 0
+    assert "resize_vjp" in result.stdout and "sizes: not float" in result.stdout
+    assert "no row for Nope" in refused(run("coverage", "Relu", "Nope"))
+
+
+MINE = """from gradgen.rules.lang import op, vjp
+
+
+@vjp
+def softplus_vjp(dY, X):
+    \"\"\"dX = dY / (1 + exp(-X)).\"\"\"
+    dX = dY * op.Sigmoid(X) * FACTOR
+    return dX
+"""
+
+
+def generated(folder: Path, factor: float) -> list[str]:
+    """Generate a library with one rule, right for the factor 1; returns the command."""
+    rules, table = folder / "mine.py", folder / "mine.toml"
+    rules.write_text(MINE.replace("FACTOR", str(factor)))
+    table.write_text('[Softplus]\nvjp = "softplus_vjp"\nsamples = [{ X = [3, 4] }]\n')
+    options = ["--rules", str(rules), "--table", str(table), "--out", str(folder / "out")]
+    command = [sys.executable, "-m", "gradgen", "generate", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return command
+
+
+def test_generate_a_library_of_ones_own(tmp_path):
+    command = generated(tmp_path, 2.0)
+    out = tmp_path / "out"
+    assert {p.name for p in out.iterdir()} == {"__init__.py", "COVERAGE.md", "registry.py", "mine.onnxtxt", "tests"}
+    text = "g (float[3] x) => (float[3] y) { y = Softplus(x) }"
+    model = gradgen.grad(save_text(tmp_path / "m.onnx", text), reduce="sum", registry=gradgen.Registry.load(out))
+    x = np.array([-1, 0, 1], np.float32)
+    (found,) = ort.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_allclose(found, 2 / (1 + np.exp(-x)), rtol=1e-6)
+    table = tmp_path / "mine.toml"
+    assert "there is no op 'Softminus'" in _generate_error(command, table, "[Softminus]\n")
+    assert "no samples" in _generate_error(command, table, '[Softplus]\nvjp = "softplus_vjp"\n')
+    with pytest.raises(gradgen.GradientError, match="no generated library"):
+        gradgen.Registry.load(tmp_path)
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_the_tests_of_such_a_library_test_its_rules(tmp_path, factor):
+    generated(tmp_path, factor)
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, str(tmp_path / "out")]
+    done = subprocess.run(tests, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == (0 if factor == 1 else 1), done.stdout
+    assert ("test_softplus_first_order" in done.stdout) == (factor != 1)
+
+
+def _generate_error(command: list[str], table: Path, text: str) -> str:
+    table.write_text(text)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--of", "los"], "of: there is no value 'los'; near matches: 'loss'"),
+        (["--of", "loss", "--wrt", "labl"], "wrt: there is no value 'labl'; near matches: 'label'"),
+        (["--of", "loss", "--wrt", "label"], "'label' is of int64, and only float tensors have a gradient"),
+        (["--of", ""], "of: there is no value ''"),
+        (["--of", "logits"], 'pass reduce="sum"'),
+        (["--of", "loss", "--inputs", SAMPLE], "add --check"),
+    ],
+)
+def test_a_request_that_cannot_be_met(tmp_path, options, message):
+    assert message in refused(run("grad", DIGITS, "-o", tmp_path / "g.onnx", *options))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "there is no file"),
+        (b"hello" * 99, "is not an ONNX model"),
+        (b"", "no graph"),
+        (DIGITS, "is not an ONNX model"),
+    ],
+    ids=["missing", "text", "empty", "cut short"],
+)
+@pytest.mark.parametrize("command", ["grad", "vjp", "parameters"])
+def test_a_file_that_is_no_model(tmp_path, command, content, message):
+    path, target = tmp_path / "m.onnx", tmp_path / "g.onnx"
+    if content is not None:
+        path.write_bytes(content.read_bytes()[:3000] if isinstance(content, Path) else content)
+    assert message in refused(run(command, path, *([] if command == "parameters" else ["-o", target])))
+    assert not target.exists()
+
+
+def test_a_target_that_cannot_be_written(tmp_path):
+    assert "there is no folder" in refused(run("grad", DIGITS, "--of", "loss", "-o", tmp_path / "nowhere" / "g.onnx"))
+    assert "it is a folder" in refused(run("grad", DIGITS, "--of", "loss", "-o", tmp_path))
+    model = tmp_path / "m.onnx"
+    model.write_bytes(DIGITS.read_bytes())
+    assert "is the model itself" in refused(run("grad", model, "--of", "loss", "-o", model))
+    assert model.read_bytes() == DIGITS.read_bytes()
+
+
+def test_ops_without_a_rule_are_all_listed(tmp_path):
+    path = save_text(tmp_path / "m.onnx", CUSTOM)
+    message = refused(run("grad", path, "-o", tmp_path / "g.onnx"))
+    assert "c::Foo" in message and "c::Bar" in message and "register_vjp" in message
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_external_data(tmp_path):
+    path, inside, outside = external(tmp_path), tmp_path / "g.onnx", tmp_path / "sub" / "g.onnx"
+    outside.parent.mkdir()
+    for target in (inside, outside):
+        result = run("grad", path, "--of", "loss", "--wrt", "initializers", "-o", target, "--check")
+        assert result.exit_code == 0, result.output
+        ort.InferenceSession(target, providers=["CPUExecutionProvider"])
+    assert sorted(p.name for p in outside.parent.iterdir()) == ["g.onnx", "g.onnx.data"]
+    assert not inside.with_name("g.onnx.data").exists()
+
+
+def test_external_data_that_is_short_or_missing(tmp_path):
+    path, target = external(tmp_path), tmp_path / "g.onnx"
+    os.truncate(tmp_path / "weights.bin", 100)
+    request = ("grad", path, "--of", "loss", "--wrt", "initializers", "-o", target)
+    assert "too short" in refused(run(*request))
+    assert "cannot read the weights" in refused(run(*request, "--check"))
+    (tmp_path / "weights.bin").unlink()
+    assert "refers to external data that is not there: weights.bin" in refused(run(*request))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["external.onnx"]
+
+
+IMAGE, LABEL = np.zeros((3, 1, 8, 8), np.float32), np.zeros(3, np.int64)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (None, "there is no such file"),
+        (b"x", "broken"),
+        ({"image": np.zeros((2, 3), np.float32)}, "input 'image' has shape"),
+        ({"image": IMAGE, "label": LABEL[:2]}, "dimension 'N' is 3 and 2"),
+        ({"image": IMAGE.astype(str)}, "input 'image' is of float32"),
+        ({"picture": IMAGE}, "holds picture; the model's inputs are image, label"),
+    ],
+    ids=["missing", "broken", "shape", "sizes", "type", "name"],
+)
+def test_inputs_that_do_not_fit(tmp_path, arrays, message):
+    stored, target = tmp_path / "in.npz", tmp_path / "g.onnx"
+    if isinstance(arrays, bytes):
+        stored.write_bytes(arrays)
+    elif arrays is not None:
+        np.savez(stored, **arrays)
+    assert message in refused(run("grad", DIGITS, "--of", "loss", "-o", target, "--check", "--inputs", stored))
+    assert not target.exists()
+
+
+def test_an_npz_that_is_cut_short(tmp_path):
+    stored = tmp_path / "in.npz"
+    stored.write_bytes(SAMPLE.read_bytes()[:-50])
+    command = ("grad", DIGITS, "--of", "loss", "-o", tmp_path / "g.onnx", "--check", "--inputs", stored)
+    assert "broken" in refused(run(*command))
+
+
+def test_inputs_that_the_runtime_refuses(tmp_path):
+    stored, target = tmp_path / "in.npz", tmp_path / "g.onnx"
+    np.savez(stored, image=IMAGE, label=LABEL + 99)
+    result = run("grad", DIGITS, "--of", "loss", "-o", target, "--check", "--inputs", stored)
+    assert result.exit_code == 2 and result.stderr.startswith("gradgen: the check could not run")
+    onnx.checker.check_model(target, full_check=True)
+
+
+@pytest.mark.parametrize("hidden", ["jinja2", "onnx"])
+def test_help_needs_nothing_that_a_command_needs(monkeypatch, hidden):
+    monkeypatch.setitem(sys.modules, hidden, None)
+    result = run("--help")
+    assert result.exit_code == 0 and "generate" in result.stdout
+
+
+def test_generate_without_jinja2_says_what_to_install(monkeypatch):
+    for name in [n for n in sys.modules if n.startswith(("jinja2", "gradgen.generator"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    result = run("generate", "--check")
+    assert result.exit_code == 1 and "onnx-gradgen[generate]" in result.stderr
+
+
+def test_import_is_light():
+    """`import gradgen` loads nothing heavy, and neither does the help of the command line."""
+    script = (
+        "import json, sys\nimport gradgen\nfrom click.testing import CliRunner\nfrom gradgen.cli import cli\n"
+        "assert CliRunner().invoke(cli, ['--help']).exit_code == 0\nprint(json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    heavy = {"onnx", "onnx_ir", "onnxscript", "onnxruntime", "numpy", "jinja2", "rich"}
+    assert not heavy & set(json.loads(done.stdout))

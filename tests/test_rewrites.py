@@ -1,0 +1,145 @@
+# Each rewrite: that it applies, that it leaves alone what it must, and that values stay.
+"""Tests of the rewrites that span the rules of several nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import numpy_helper, parser
+
+import gradgen
+from gradgen.rules import rewrites
+
+
+def model(text: str, **initializers: np.ndarray) -> onnx.ModelProto:
+    proto = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
+    proto.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), n) for n, a in initializers.items())
+    return proto
+
+
+def backward(proto: onnx.ModelProto, wrt: list[str]) -> tuple[list[str], onnx.ModelProto]:
+    """Op types of the backward nodes, and the gradient model."""
+    result = gradgen.vjp(proto, wrt=wrt)
+    return [n.op_type for n in result.graph.node][len(proto.graph.node) :], result
+
+
+def gradients(result: onnx.ModelProto, feeds: dict) -> list[np.ndarray]:
+    onnx.checker.check_model(result, full_check=True)
+    session = ort.InferenceSession(result.SerializeToString(), providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng(0)
+    for i in session.get_inputs():
+        if i.name not in feeds:
+            feeds[i.name] = rng.standard_normal(i.shape).astype(np.float32)
+    names = [o.name for o in session.get_outputs() if o.name.startswith("grad")]
+    return session.run(names, feeds)
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """Switch the rewrites off."""
+
+    def switch():
+        monkeypatch.setattr(rewrites, "PATTERNS", {})
+
+    return switch
+
+
+CASES = {
+    "adjacent_views": (
+        """g (float[2,3,4] x) => (float[24] y) {
+            a = Reshape(x, s)\n b = Unsqueeze(a, t)\n c = Flatten<axis=2>(b)\n d = Reshape(c, u)\n y = Mul(d, d) }""",
+        {"s": np.array([6, 4]), "t": np.array([0]), "u": np.array([24])},
+        ["Mul", "Add", "Reshape"],
+    ),
+    "cancelled_transposes": (
+        "g (float[2,3,4] x) => (float[2,3,4] y)"
+        "{ a = Transpose<perm=[1,2,0]>(x)\n b = Transpose<perm=[2,0,1]>(a)\n y = Mul(b, b) }",
+        {},
+        ["Mul", "Add"],
+    ),
+    "composed_transposes": (
+        "g (float[2,3,4] x) => (float[4,3,2] y)"
+        "{ a = Transpose<perm=[1,2,0]>(x)\n b = Transpose<perm=[1,0,2]>(a)\n y = Mul(b, b) }",
+        {},
+        ["Mul", "Add", "Transpose"],
+    ),
+    "pads_that_tile": (
+        """g (float[6,4] x) => (float[2,4] y) {
+            a = Slice(x, zero, two, zero)\n b = Slice(x, two, four, zero)\n c = Slice(x, four, six, zero)
+            p = Mul(a, b)\n y = Mul(p, c) }""",
+        {"zero": np.array([0]), "two": np.array([2]), "four": np.array([4]), "six": np.array([6])},
+        ["Mul", "Mul", "Mul", "Mul", "Concat"],
+    ),
+    "interleaved_parts": (
+        """g (float[5,4,48] x) => (float[5,4,16] y) {
+            a = Reshape(x, s)\n b = Unsqueeze(a, zero)\n c = Transpose<perm=[3,1,2,0,4]>(b)\n d = Squeeze(c, three)
+            q = Gather<axis=0>(d, i)\n k = Gather<axis=0>(d, j)\n v = Gather<axis=0>(d, l)
+            p = Mul(q, k)\n y = Mul(p, v) }""",
+        {"s": np.array([5, 4, 3, 16]), "zero": np.array([0]), "three": np.array([3]), "i": np.array(0),
+         "j": np.array(1), "l": np.array(2)},
+        ["Mul", "Mul", "Mul", "Mul", "Concat"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_pattern_applies_and_values_stay(name, plain):
+    text, initializers, expected = CASES[name]
+    proto = model(text, **initializers)
+    shape = [d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim]
+    x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    kinds, result = backward(proto, ["x"])
+    assert kinds == expected
+    found = gradients(result, {"x": x})
+    plain()
+    longer, reference = backward(proto, ["x"])
+    assert len(longer) > len(kinds)
+    np.testing.assert_array_equal(found[0], gradients(reference, {"x": x})[0])
+
+
+@pytest.mark.parametrize(
+    ("ends", "why"),
+    [
+        ((0, 2, 3, 6), "a gap"),
+        ((0, 3, 2, 6), "an overlap"),
+        ((1, 3, 3, 6), "nothing at the start"),
+        ((0, 3, 3, 5), "nothing at the end"),
+    ],
+)
+def test_parts_that_do_not_tile_are_summed(ends, why, plain):
+    a, b, c, d = ends
+    size = min(b - a, d - c)
+    proto = model(
+        f"g (float[6,4] x) => (float[{size},4] y)"
+        "{ p = Slice(x, a, b, zero)\n q = Slice(x, c, d, zero)\n y = Mul(p, q) }",
+        a=np.array([a]), b=np.array([a + size]), c=np.array([c]), d=np.array([c + size]), zero=np.array([0]),
+    )  # fmt: skip
+    kinds, result = backward(proto, ["x"])
+    assert "Concat" not in kinds, why
+    x = np.random.default_rng(1).standard_normal((6, 4)).astype(np.float32)
+    found = gradients(result, {"x": x})
+    plain()
+    np.testing.assert_allclose(found[0], gradients(backward(proto, ["x"])[1], {"x": x})[0], rtol=1e-6)
+
+
+def test_a_view_with_another_reader_stays():
+    proto = model(
+        "g (float[2,3] x, float[6] w) => (float[6] y) { a = Reshape(x, s)\n b = Reshape(a, t)\n y = Mul(b, w) }",
+        s=np.array([3, 2]), t=np.array([6]),
+    )  # fmt: skip
+    result = gradgen.vjp(proto, wrt=["x", "a"])
+    x, w, ct = np.ones((2, 3), np.float32), np.arange(6, dtype=np.float32), np.ones(6, np.float32)
+    found = gradients(result, {"x": x, "w": w, "grad_y": ct})
+    np.testing.assert_array_equal(found[0], w.reshape(2, 3))
+    np.testing.assert_array_equal(found[1], w.reshape(3, 2))
+
+
+def test_forward_nodes_are_left_alone():
+    proto = model(
+        "g (float[2,3] x) => (float[2,3] y)"
+        "{ a = Transpose<perm=[1,0]>(x)\n b = Transpose<perm=[1,0]>(a)\n y = Mul(b, b) }"
+    )
+    result = gradgen.vjp(proto)
+    assert [n.op_type for n in result.graph.node][:3] == ["Transpose", "Transpose", "Mul"]

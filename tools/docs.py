@@ -1,0 +1,125 @@
+"""Writes into README.md and docs/ what their examples print: `python tools/docs.py [--check] [FILE...]`.
+
+A block of Python followed by a block of text is run, and the text becomes what it printed; in a block of the console,
+the lines after `$ ` are run, and what follows each becomes what it printed. Between `<!-- coverage -->` and
+`<!-- end -->` the summary of the rule tables is written. All of a file's examples run in one scratch folder that holds
+a copy of examples/ and the blocks that follow a `<!-- file: NAME -->`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+ROOT = Path(__file__).resolve().parent.parent
+PYTHON = re.compile(r"(?P<head>```python\n(?P<code>.*?)```\n+```text\n)(?P<shown>.*?)(?=```)", re.DOTALL)
+STORED = re.compile(r"<!-- file: (?P<name>\S+) -->\n```\w+\n(?P<content>.*?)```", re.DOTALL)
+CONSOLE = re.compile(r"(?P<head>```console\n)(?P<shown>.*?)(?=```)", re.DOTALL)
+COVERAGE = re.compile(r"(?P<head><!-- coverage -->\n)(?P<shown>.*?)(?=<!-- end -->)", re.DOTALL)
+# Rounding differs between machines: of these numbers only the place is compared.
+NOISE = re.compile(r"\d\.\d+e-\d+")
+
+
+def pages() -> list[Path]:
+    """The files that hold examples."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def refreshed(page: Path) -> str:
+    """The page's text with the output of its examples as it is now."""
+    text = page.read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shutil.copytree(ROOT / "examples", folder / "examples")
+        for match in STORED.finditer(text):
+            (folder / match["name"]).write_text(match["content"], encoding="utf-8")
+        text = PYTHON.sub(_kept(lambda m: _python(m["code"], folder)), text)
+        text = CONSOLE.sub(_kept(lambda m: _console(m["shown"], folder)), text)
+    return COVERAGE.sub(_kept(lambda _: coverage()), text)
+
+
+def _kept(make: Callable[[re.Match[str]], str]) -> Callable[[re.Match[str]], str]:
+    """A replacement that keeps what is shown where it differs from the new text by rounding alone."""
+
+    def replace(match: re.Match[str]) -> str:
+        fresh = make(match)
+        same = NOISE.sub("", fresh) == NOISE.sub("", match["shown"])
+        return match["head"] + (match["shown"] if same else fresh)
+
+    return replace
+
+
+def _python(code: str, folder: Path) -> str:
+    script = folder / "example.py"  # a file, because onnxscript reads the source of what it compiles
+    script.write_text(code, encoding="utf-8")
+    return _run([sys.executable, str(script)], folder)
+
+
+def _console(shown: str, folder: Path) -> str:
+    commands = [line for line in shown.splitlines() if line.startswith("$ ")]
+    return "".join(f"{line}\n{_run(['bash', '-c', line.removeprefix('$ ')], folder)}" for line in commands)
+
+
+def _run(command: list[str], folder: Path) -> str:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    if "Traceback" in done.stdout:
+        raise RuntimeError(f"{' '.join(command)}\n{done.stdout}")
+    return "".join(line.rstrip() + "\n" for line in done.stdout.splitlines())
+
+
+def coverage() -> str:
+    """A table of the families: which ops have a rule, and how many have a zero derivative or none."""
+    from gradgen.engine.registry import builtin
+
+    families: dict[str, tuple[list[str], list[str]]] = {}
+    rows = builtin().rows()
+    for row in rows:
+        family = row.module.rpartition(".")[2]
+        ruled, others = families.setdefault(family, ([], []))
+        names = ruled if row.forms else others
+        if row.op_type not in names:
+            names.append(row.op_type)
+    ruled_total = sum(bool(r.forms) for r in rows)
+    lines = [f"{len(rows)} rows, {ruled_total} of them with a rule:", "", "| Family | Ops with a rule |", "|---|---|"]
+    lines += [f"| {family} | {' '.join(ruled)} |" for family, (ruled, _) in sorted(families.items()) if ruled]
+    others = sorted({name for _, names in families.values() for name in names})
+    lines += ["", f"Known to have a zero derivative, or refused with a reason: {' '.join(others)}."]
+    return "\n".join(lines) + "\n"
+
+
+@click.command()
+@click.argument("files", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.option("--check", is_flag=True, help="Write nothing; print what differs and fail.")
+def main(files: tuple[Path, ...], check: bool) -> None:
+    """Refresh what the examples of README.md and docs/ print."""
+    stale = False
+    for page in files or pages():
+        before, after = page.read_text(encoding="utf-8"), refreshed(page)
+        if before == after:
+            continue
+        stale = True
+        if check:
+            lines = difflib.unified_diff(before.splitlines(), after.splitlines(), page.name, "now", lineterm="")
+            click.echo("\n".join(lines))
+        else:
+            page.write_text(after, encoding="utf-8")
+            click.echo(f"{page.name} is refreshed")
+    if check and stale:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
