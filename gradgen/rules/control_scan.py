@@ -13,7 +13,9 @@ def scan_flows(node):
     states = len(node.inputs) - node.attributes["num_scan_inputs"].value
     enters = tuple((i, i) for i in range(len(node.inputs)))
     leaves = tuple((k, k) for k in range(len(node.outputs)))
-    return [Flow(node.attributes["body"].value, enters, leaves, leaves[:states])]
+    axes, _ = _layout(node, "input", len(node.inputs) - states)
+    sliced = tuple((states + k, axis) for k, axis in enumerate(axes))
+    return [Flow(node.attributes["body"].value, enters, leaves, leaves[:states], sliced)]
 
 
 @structural(flows=scan_flows)
