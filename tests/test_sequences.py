@@ -225,3 +225,43 @@ def test_a_sequence_through_a_branch():
     }"""
     for c in (True, False):
         check(model(text), {"c": np.bool_(c), "x": draw(2), "w": draw(2)})
+
+
+@pytest.mark.parametrize("present", [True, False])
+@pytest.mark.parametrize("kind", ["tensor", "sequence"])
+def test_an_optional_that_a_loop_carries(kind, present):
+    """What the optional holds is squared in each iteration; where it holds nothing, the other value grows."""
+    if kind == "tensor":
+        held, change = "double[2]", "b = Mul(a, a)"
+        total = "t = Add(h, b)"
+    else:
+        held = "seq(double[2])"
+        change = "z = Constant <value_int=0> () e = SequenceAt(a, z) ee = Mul(e, e) b = SequenceInsert(a, ee, z)"
+        total = "t = Add(h, ee)"
+    text = f"""
+    g (int64 m, optional({held}) o, double[2] w) => (double[2] y, optional({held}) p) {{
+      y, p = Loop (m, , w, o) <body = step (int64 i, bool c, double[2] h, optional({held}) q)
+             => (bool go, double[2] h1, optional({held}) q1) {{
+        go = Identity(c)
+        has = OptionalHasElement(q)
+        h1, q1 = If(has) <
+          then_branch = yes () => (double[2] t, optional({held}) r) {{
+            a = OptionalGetElement(q) {change} {total} r = Optional(b)
+          }},
+          else_branch = no () => (double[2] u, optional({held}) s) {{ u = Mul(h, h) s = Identity(q) }}
+        >
+      }}>
+    }}"""
+    first = derive(model(text), None)
+    o, w, dy, dp = (RNG.uniform(0.5, 1, 2) for _ in range(4))
+    given = None if not present else (o if kind == "tensor" else [o])
+    back = None if not present else (dp if kind == "tensor" else [dp, 0 * dp, 0 * dp])
+    feeds = {"m": np.array(2), "o": given, "w": w, "grad_y": dy, "grad_p": back}
+    found = run(first, feeds)
+    if present:
+        np.testing.assert_allclose(found["grad_w"], dy)
+        want = dy * (2 * o + 4 * o**3) + dp * 4 * o**3
+        np.testing.assert_allclose(found["grad_o"] if kind == "tensor" else found["grad_o"][0], want)
+    else:
+        assert found["grad_o"] is None
+        np.testing.assert_allclose(found["grad_w"], dy * 4 * w**3)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from gradgen.engine.compound import BOOL, INT64, map_elements
+from gradgen.engine.compound import BOOL, INT64, as_optional, as_sequence, map_elements
 from gradgen.engine.flow import Flow
 from gradgen.engine.subgraphs import captures
 from gradgen.errors import GradientError
@@ -39,6 +39,7 @@ def loop_vjp(context):
     run = context.backward(flow, cut={v: [read.outputs[0] for read in found] for v, found in reads.items()})
     # Without an iteration the first value is the last: its cotangent passes.
     carried = [j for _, j in flow.repeats if j in run.cotangents or context.cotangents[j - 2] is not None]
+    _check_types(context, body, carried)
     outer = [v for v, _ in run.captured]
     sums = [context.value(f"{v.name}/sum", v) for v in outer]
     step, go = context.value("step", INT64), context.value("go", BOOL)
@@ -73,6 +74,17 @@ def loop_vjp(context):
     for whole, ct, index in zip(rows, stacks, stacks[len(rows) :], strict=False):
         pairs.extend(context.pull("Gather", [whole, index], ct, axis=0))
     return pairs
+
+
+def _check_types(context, body, carried):
+    """A value that enters an iteration as an optional and leaves it as a sequence has a cotangent of neither type."""
+    for j in carried:
+        before, after = body.inputs[j], body.outputs[j - 1]
+        if before.type is not None and after.type is not None and type(before.type) is not type(after.type):
+            raise GradientError(
+                f"{context.step.origin} (Loop): '{before.name}' enters an iteration as {before.type} and leaves it as "
+                f"'{after.name}', {after.type}: give both one type"
+            )
 
 
 def _row_reads(flow, value):
@@ -128,10 +140,7 @@ def _plan(flow, node, value):
             "known; state it in value_info"
         )
     if isinstance(value.type, ir.OptionalType):
-        raise GradientError(
-            f"{node.name} ({node.op_type}): the backward pass of an iteration reads the carried optional '{value.name}', "
-            "and optionals cannot be kept for each iteration; take its element before the loop"
-        )
+        return _unpacked
     if isinstance(value.type, ir.SequenceType):
         return _flattened
     return _stacked if _repeats_its_shape(flow, node, value) else _listed
@@ -190,6 +199,19 @@ def _flattened(context, body, value):
         return map_elements(head, [saved], like, lambda _, items: items[0], start=start, length=count)
 
     return Saved(lengths.counted, at)
+
+
+def _unpacked(context, body, value):
+    """An optional in each iteration: whether it holds something, and what it holds as a sequence."""
+    has, content = as_sequence(context.linker.within(body), value)
+    flags, contents = _stacked(context, body, has), _flattened(context, body, content)
+
+    def at(head, like, index):
+        flag = flags.at(head, ir.Value(name=like.name, type=BOOL.type, shape=BOOL.shape), index)
+        held = ir.Value(name=like.name, type=content.type, shape=content.shape)
+        return as_optional(head, flag, contents.at(head, held, index), like)
+
+    return Saved(flags.counted, at)
 
 
 def _carry(context, body, kind, extend):
