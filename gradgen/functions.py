@@ -8,7 +8,7 @@ import onnx
 import onnx.checker
 import onnx_ir as ir
 
-from gradgen.engine.bodies import rewrite_nodes
+from gradgen.engine.settling import rewrite_nodes
 from gradgen.engine.builder import BodyNode, find_schema
 from gradgen.engine.compound import zeros
 from gradgen.engine.derive import derive

@@ -15,11 +15,11 @@ import onnx.shape_inference
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
-from gradgen.engine.bodies import settle
 from gradgen.engine.inference import evaluate, shape_elements
 from gradgen.engine.link import Knowledge, small
 from gradgen.engine.opsets import raise_opset
 from gradgen.engine.registry import Registry, is_random
+from gradgen.engine.settling import settle
 from gradgen.engine.subgraphs import graphs
 from gradgen.engine.values import is_float
 from gradgen.errors import GradientError

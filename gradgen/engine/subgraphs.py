@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import onnx_ir as ir
 from onnx_ir import _cloner
@@ -12,8 +13,13 @@ from gradgen.engine.names import Names
 
 def graphs(node: ir.Node) -> list[ir.Graph]:
     """The graphs that a node holds in its attributes."""
+    return graphs_of(node.attributes)
+
+
+def graphs_of(attributes: Mapping[str, ir.Attr]) -> list[ir.Graph]:
+    """The graphs that attributes hold."""
     found: list[ir.Graph] = []
-    for attr in node.attributes.values():
+    for attr in attributes.values():
         if attr.type == ir.AttributeType.GRAPH and attr.value is not None:
             found.append(attr.value)
         elif attr.type == ir.AttributeType.GRAPHS and attr.value is not None:
@@ -48,6 +54,24 @@ def clone_graph(graph: ir.Graph, mapping: dict[ir.Value, ir.Value | None]) -> ir
         attr_map={}, value_map=mapping, metadata_props={}, resolve_ref_attrs=False, allow_outer_scope_values=True
     )
     return cloner.clone_graph(graph)
+
+
+def settle(
+    graph: ir.Graph, names: Names, base: str, dimensions: Mapping[str, str], metadata: Mapping[str, str]
+) -> None:
+    """Fit a graph copied from a rule into a model: unique names, the model's names of dimensions, metadata."""
+    values = [*graph.inputs, *graph.initializers.values()]
+    for node in graph:
+        node.name = names.unique(f"{base}/{node.op_type}")
+        node.metadata_props.update(metadata)
+        values.extend(v for v in node.outputs if v.name)
+        for inner in graphs(node):
+            settle(inner, names, base, dimensions, metadata)
+    for value in values:
+        value.name = names.unique(f"{base}/{value.name}")
+        if value.shape is not None:
+            dims = [d if isinstance(d, int) else dimensions.get(d.value or "", d.value) for d in value.shape.dims]
+            value.shape = ir.Shape(dims)
 
 
 def insert_output(node: ir.Node, index: int) -> ir.Value:
