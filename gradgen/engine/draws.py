@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 
 from gradgen.engine.simplify import remove_unused
-from gradgen.engine.subgraphs import all_values, clone_graph, discard, graphs, insert_output
+from gradgen.engine.subgraphs import all_values, clone_graph, discard, graphs, insert_output, rename
 
 
 def take_out(graph: ir.Graph, copied: Mapping[ir.Value, ir.Value | None], linker: Any) -> list[tuple[ir.Value, ir.Value]]:
@@ -63,10 +63,7 @@ def _extend(source: ir.Node, node: ir.Node, original: dict[ir.Value, ir.Value], 
                 if content is not None and clone is not None:
                     linker.knowledge.learn(clone, content)
             discard(source.attributes[name].value)
-            for value in all_values(graph):
-                value.name = linker.names.unique(value.name or "value")
-            for inner in ir.traversal.RecursiveGraphIterator(graph):
-                inner.name = linker.names.unique(inner.name or inner.op_type)
+            rename(graph, linker.names)
             source.attributes[name] = ir.AttrGraph(name, graph)
     for index, value in enumerate(node.outputs):
         if value not in original:

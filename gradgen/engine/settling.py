@@ -45,6 +45,7 @@ def settle(model: ir.Model, registry: Registry, opset: int, infer: Callable[[ir.
 def rewrite_nodes(graph: ir.Graph, registry: Registry, opset: int) -> None:
     """Let the rules of nodes with subgraphs rewrite them."""
     if any(graphs(node) for node in graph):
+        hoist_initializers(graph)
         while _rewrite(graph, registry, opset, _knowledge(graph, opset)):
             pass
 

@@ -19,7 +19,7 @@ from gradgen.engine.flow import Flow, flows_of
 from gradgen.engine.link import Linker
 from gradgen.engine.registry import form_function
 from gradgen.engine.simplify import remove_unused
-from gradgen.engine.subgraphs import captures, clone_graph, insert_output
+from gradgen.engine.subgraphs import captures, clone_graph, insert_output, rename
 from gradgen.engine.values import is_float
 
 Pair = tuple[ir.Value, ir.Value]
@@ -78,14 +78,11 @@ class StructuralContext:
         """A copy of a subgraph, which reads the same outer values, and the map from values to their copies."""
         copied: dict[ir.Value, ir.Value | None] = {}
         clone = clone_graph(graph, copied)
+        rename(clone, self.linker.names)
         for old, new in copied.items():
-            if new is not None and new.name:
-                new.name = self.linker.names.unique(new.name)
             content = self.linker.knowledge.constant(old)
             if content is not None and new is not None:
                 self.linker.knowledge.learn(new, content)
-        for node in ir.traversal.RecursiveGraphIterator(clone):
-            node.name = self.linker.names.unique(node.name or node.op_type)
         return clone, copied
 
     def backward(
@@ -206,10 +203,6 @@ class StructuralContext:
             value = self.linker.within(graph).node("Identity", [value], like, f"{self.step.origin}/{like.name}/saved")
         graph.outputs.append(value)
 
-    def insert_output(self, index: int) -> ir.Value:
-        """One more output of the forward node, in front of the one at `index`."""
-        return insert_output(self.node, index)
-
     def named(self, value: ir.Value) -> ir.Value:
         """An output of the forward node, which gets a name where it was left out."""
         value.name = value.name or self.linker.names.unique(f"{self.step.origin}/output")
@@ -230,6 +223,12 @@ class StructuralContext:
         assert node is not None
         node.metadata_props.update({"gradgen.rule": self.step.form.rule, "gradgen.node": self.step.origin})
         return outputs
+
+    def output(self, index: int, like: ir.Value) -> ir.Value:
+        """One more output of the forward node, which holds a value of its subgraphs, in front of the one at `index`."""
+        out = insert_output(self.node, index)
+        out.name, out.type = self.linker.names.unique(f"{self.step.origin}/{like.name}/saved"), like.type
+        return out
 
     def value(self, hint: str, like: ir.Value) -> ir.Value:
         """A new value with the type and shape of another, to become an input of a subgraph."""

@@ -43,8 +43,7 @@ def if_vjp(context):
 def _keep(context, flow, value):
     """One more output of the forward If: a random draw of one branch. The other one gives something of its type."""
     node, linker = context.node, context.linker
-    out = context.insert_output(len(node.outputs))
-    out.name, out.type = linker.names.unique(f"{node.name}/{value.name}/saved"), value.type
+    out = context.output(len(node.outputs), value)
     for other in context.flows:
         if other.graph is flow.graph:
             context.add(flow.graph, value)

@@ -57,7 +57,7 @@ def loop_vjp(context):
     run.graph.inputs.extend([step, go, *later, *sums])
 
     slices = [(ct, _item(context.cotangents[o - 1], node.outputs[o - 1])) for o, ct in run.seeds.items() if o > count]
-    saving = [(inner, _plan(flow, node, value), value) for value, inner in context.residuals(run)]
+    saving = [(inner, _plan(context, flow, value), value) for value, inner in context.residuals(run)]
     if not slices and not saving:
         saving = [(None, _stacked, body.inputs[0])]
     for inner, save, value in sorted(saving, key=lambda s: s[1] is not _stacked):
@@ -132,18 +132,18 @@ def _item(stack, counted=None):
     )
 
 
-def _plan(flow, node, value):
+def _plan(context, flow, value):
     """How a value of the body is saved."""
     if value.type is None:
         raise GradientError(
-            f"{node.name} ({node.op_type}): the backward pass of an iteration reads '{value.name}', whose type is not "
+            f"{context.step.origin} (Loop): the backward pass of an iteration reads '{value.name}', whose type is not "
             "known; state it in value_info"
         )
     if isinstance(value.type, ir.OptionalType):
         return _unpacked
     if isinstance(value.type, ir.SequenceType):
         return _flattened
-    return _stacked if _repeats_its_shape(flow, node, value) else _listed
+    return _stacked if _repeats_its_shape(flow, context.node, value) else _listed
 
 
 def _repeats_its_shape(flow, node, value):
@@ -160,12 +160,9 @@ def _repeats_its_shape(flow, node, value):
 
 def _stacked(context, body, value):
     """One more scan output of the forward node."""
-    node = context.node
     context.add(body, value)
-    node.resize_outputs(len(node.outputs) + 1)
-    out = node.outputs[-1]
-    out.name = context.linker.names.unique(f"{node.name}/{value.name}/saved")
-    out.type, out.shape = value.type, _stack_of(value).shape
+    out = context.output(len(context.node.outputs), value)
+    out.shape = _stack_of(value).shape
     return _item(out)
 
 
@@ -226,10 +223,7 @@ def _carry(context, body, kind, extend):
     node.replace_input_with(len(node.inputs) - 1, empty)
     body.inputs.append(before)
     body.outputs.insert(1 + states, after)
-    out = context.insert_output(states)
-    out.name = linker.names.unique(f"{node.name}/{kind.name}/saved")
-    out.type = kind.type
-    return out
+    return context.output(states, kind)
 
 
 def _trips(context, counted):

@@ -87,12 +87,9 @@ def _dimension(value, axis):
 
 def _save(context, body, value, length):
     """One more scan output of the forward node: a value of each step."""
-    node, index = context.node, len(context.node.outputs)
+    node = context.node
     context.add(body, value)
-    node.resize_outputs(index + 1)
-    out = node.outputs[index]
-    out.name = context.linker.names.unique(f"{node.name}/{value.name}/saved")
-    out.type = value.type
+    out = context.output(len(node.outputs), value)
     if value.shape is not None:
         out.shape = ir.Shape([length, *value.shape])
     for what in ("axes", "directions"):
