@@ -265,3 +265,31 @@ def test_an_optional_that_a_loop_carries(kind, present):
     else:
         assert found["grad_o"] is None
         np.testing.assert_allclose(found["grad_w"], dy * 4 * w**3)
+
+
+@pytest.mark.parametrize(
+    ("split", "keepdims"), [("", 1), ("", 0), (", sizes", 1), (", pair", 1)], ids=["ones", "squeezed", "sizes", "pairs"]
+)
+def test_parts_at_known_positions_need_no_sequence(split, keepdims):
+    text = f"""
+    g (double[2,5] x) => (double[2,A] y) {{
+      sizes = Constant <value_ints=[1, 1, 3]> ()
+      pair = Constant <value_int=2> ()
+      s = SplitToSequence <axis=1, keepdims={keepdims}> (x{split})
+      two = Constant <value_int=2> ()
+      zero = Constant <value_int=0> ()
+      a = SequenceAt(s, zero)
+      b = SequenceAt(s, two)
+      c = SequenceConstruct(a, b)
+      last = Constant <value_int=-1> ()
+      d = SequenceAt(c, last)
+      shape = Constant <value_ints=[2, -1]> ()
+      ar = Reshape(a, shape)
+      dr = Reshape(d, shape)
+      sine = Sin(ar)
+      y = Concat <axis=1> (sine, dr)
+    }}"""
+    result = check(model(text), {"x": draw(2, 5)})
+    assert "Loop" not in {n.op_type for n in result.graph.node}
+    found = run(derive(model(text), ["s"], ["y"]), {"x": draw(2, 5), "grad_y": draw(2, 4 if "sizes" in split else (3 if "pair" in split else 2))})
+    assert isinstance(found["grad_s"], list)
