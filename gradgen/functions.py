@@ -8,7 +8,6 @@ import onnx
 import onnx.checker
 import onnx_ir as ir
 
-from gradgen.engine.settling import rewrite_nodes
 from gradgen.engine.builder import BodyNode, find_schema
 from gradgen.engine.compound import zeros
 from gradgen.engine.derive import derive
@@ -19,6 +18,7 @@ from gradgen.engine.opsets import raise_opset
 from gradgen.engine.prepare import learn_constants
 from gradgen.engine.registry import Registry, registered
 from gradgen.engine.rows import Form, Row
+from gradgen.engine.settling import rewrite_nodes
 from gradgen.engine.simplify import merge_common, remove_unused
 from gradgen.engine.subgraphs import free_values, graphs
 from gradgen.engine.values import Value

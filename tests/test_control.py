@@ -41,7 +41,8 @@ def test_branches_with_several_outputs(c):
 def test_a_branch_that_no_cotangent_reaches_gives_zeros():
     text = """
     g (bool c, double[3] x, double[3] w) => (double[3] y) {
-      y = If(c) < then_branch = a () => (double[3] t) { t = Floor(w) }, else_branch = b () => (double[3] e) { e = Mul(x, w) } >
+      y = If(c) < then_branch = a () => (double[3] t) { t = Floor(w) },
+                  else_branch = b () => (double[3] e) { e = Mul(x, w) } >
     }"""
     for c in (True, False):
         check(model(text), {"c": np.bool_(c), "x": draw(3), "w": draw(3)}, second=not c)
@@ -92,7 +93,8 @@ def test_what_training_changes_decides_nothing(c):
     g (double[2] x) => (double[2] y) <double limit = {0.5}, double[2] w = {0.3, 0.6}> {
       k = ReduceSum <keepdims=0> (w)
       c = Less(k, limit)
-      y = If(c) < then_branch = a () => (double[2] t) { t = Mul(x, w) }, else_branch = b () => (double[2] e) { e = Sin(x) } >
+      y = If(c) < then_branch = a () => (double[2] t) { t = Mul(x, w) },
+                  else_branch = b () => (double[2] e) { e = Sin(x) } >
     }"""
     result = check(model(text), {"x": draw(2)})
     assert "If" in {n.op_type for n in result.graph.node}
@@ -122,7 +124,13 @@ def run(proto, feeds):
     import onnxruntime
 
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    return dict(zip([o.name for o in session.get_outputs()], session.run(None, {k: np.asarray(v) for k, v in feeds.items()}), strict=True))
+    return dict(
+        zip(
+            [o.name for o in session.get_outputs()],
+            session.run(None, {k: np.asarray(v) for k, v in feeds.items()}),
+            strict=True,
+        )
+    )
 
 
 def draws(graph):
@@ -229,7 +237,8 @@ def test_calls_for_reading_give_the_same():
     g (bool c, int64 m, double[2] x, double[2] w) => (double[2] y) {
       y = Loop (m, , x) <body = step (int64 i, bool go, double[2] h) => (bool go1, double[2] h1) {
         go1 = Identity(go)
-        h1 = If(c) < then_branch = a () => (double[2] t) { t = Mul(h, w) }, else_branch = b () => (double[2] e) { e = Tanh(h) } >
+        h1 = If(c) < then_branch = a () => (double[2] t) { t = Mul(h, w) },
+                     else_branch = b () => (double[2] e) { e = Tanh(h) } >
       }>
     }"""
     proto = model(text)
@@ -252,7 +261,8 @@ def test_the_gradient_of_a_function_with_bodies():
         f (x, w) => (y) {
           m = Constant <value_int=2> ()
           always = Constant <value = bool {1}> ()
-          h = Loop (m, always, x) <body = step (int64 i, bool go, double[2] a) => (bool go1, double[2] b) <double[2] k = {0.5, 2.0}> {
+          h = Loop (m, always, x) <body = step (int64 i, bool go, double[2] a) => (bool go1, double[2] b)
+              <double[2] k = {0.5, 2.0}> {
             go1 = Identity(go) aw = Mul(a, w) b = Mul(aw, k)
           }>
           z = Sub(h, h)
@@ -267,7 +277,9 @@ def test_the_gradient_of_a_function_with_bodies():
     )
     import onnx
 
-    types = {n: onnx.helper.make_tensor_type_proto(onnx.TensorProto.DOUBLE, [2]) for n in ("x", "w", "h", "z", "s", "y")}
+    types = {
+        n: onnx.helper.make_tensor_type_proto(onnx.TensorProto.DOUBLE, [2]) for n in ("x", "w", "h", "z", "s", "y")
+    }
     types["u"] = onnx.helper.make_tensor_type_proto(onnx.TensorProto.DOUBLE, [2, 2])
     gradient = gradgen.gradient_of_function(function, ["x", "w"], "y", types=types)
     infos = [onnx.helper.make_value_info(n, types["x"]) for n in ("x", "w")]
@@ -276,7 +288,9 @@ def test_the_gradient_of_a_function_with_bodies():
     opsets = [onnx.helper.make_opsetid(d, v) for d, v in (("", 21), ("my", 1))]
 
     def wrapped(node, inputs, outputs, body):
-        graph = onnx.helper.make_graph([node], "g", inputs, [onnx.helper.make_value_info(n, types["x"]) for n in outputs])
+        graph = onnx.helper.make_graph(
+            [node], "g", inputs, [onnx.helper.make_value_info(n, types["x"]) for n in outputs]
+        )
         return onnx.helper.make_model(graph, opset_imports=opsets, functions=[body], ir_version=10)
 
     dy = onnx.helper.make_value_info("dy", types["y"])

@@ -44,7 +44,8 @@ def test_axes_and_directions(direction, shape):
     g (double[2,T] x, double[T,3,2] z, double[2] s0) => (double[2] s, double[2,T] y, double[T,3] u) {{
       s, y, u = Scan <num_scan_inputs=2, scan_input_axes=[-1, 0], scan_input_directions=[{direction}, 1],
                       scan_output_axes=[1, 0], scan_output_directions=[{direction}, 0],
-                      body = step (double[2] h, double[2] a, double[3,2] b) => (double[2] next, double[2] y, double[3] u) {{
+                      body = step (double[2] h, double[2] a, double[3,2] b)
+                      => (double[2] next, double[2] y, double[3] u) {{
         m = Mul(h, a)
         next = Sin(m)
         y = Add(m, a)
@@ -124,7 +125,8 @@ def test_only_a_final_state_is_differentiated():
 def test_nested_scans_and_a_branch():
     text = """
     g (double[T,2,3] x, double[3] s0, double[3] w, bool c) => (double[3] s, double[T,2,3] y) {
-      s, y = Scan <num_scan_inputs=1, body = outer (double[3] h, double[2,3] rows) => (double[3] next, double[2,3] out) {
+      s, y = Scan <num_scan_inputs=1, body = outer (double[3] h, double[2,3] rows)
+             => (double[3] next, double[2,3] out) {
         next, out = Scan <num_scan_inputs=1, body = inner (double[3] g, double[3] v) => (double[3] after, double[3] o) {
           gw = Mul(g, w)
           after = If(c) <

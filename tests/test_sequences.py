@@ -291,5 +291,8 @@ def test_parts_at_known_positions_need_no_sequence(split, keepdims):
     }}"""
     result = check(model(text), {"x": draw(2, 5)})
     assert "Loop" not in {n.op_type for n in result.graph.node}
-    found = run(derive(model(text), ["s"], ["y"]), {"x": draw(2, 5), "grad_y": draw(2, 4 if "sizes" in split else (3 if "pair" in split else 2))})
+    found = run(
+        derive(model(text), ["s"], ["y"]),
+        {"x": draw(2, 5), "grad_y": draw(2, 4 if "sizes" in split else (3 if "pair" in split else 2))},
+    )
     assert isinstance(found["grad_s"], list)

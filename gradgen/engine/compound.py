@@ -58,8 +58,11 @@ def map_elements(
     length: ir.Value | None = None,
     onto: ir.Value | None = None,
 ) -> ir.Value:
-    """The sequence of what `fn` makes of the elements of sequences: of as many as the first has, or of `length` from the
-    position `start` on; `onto` is a sequence to which they are appended."""
+    """The sequence of what `fn` makes of the elements of sequences.
+
+    It takes as many as the first sequence has, or `length` of them from the position `start` on; `onto` is a sequence
+    to which the results are appended.
+    """
     base, item = f"{like.name}/element", element(like)
     if length is None:
         length = linker.node("SequenceLength", [sequences[0]], INT64, f"{like.name}/length")
@@ -93,6 +96,7 @@ def map_present(
 def as_sequence(linker: Any, optional: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Whether an optional holds something, and what it holds as a sequence: its own, or one of at most one tensor."""
     item = element(optional)
+    assert item.type is not None
     whole = item if is_sequence(item) else ir.Value(name=item.name, type=ir.SequenceType(item.type), shape=item.shape)
     base = f"{optional.name}/content"
 

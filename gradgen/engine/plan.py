@@ -115,7 +115,16 @@ def make_step(node: ir.Node, row: Row, activity: Activity, linker: Linker) -> St
                 wanted[f"d{name}"] = True
     present = {f"d{row.output_name(i)}" for i, v in enumerate(node.outputs) if activity.receives(v)}
     step = Step(
-        node, row, row.forms[-1], list(node.inputs), list(node.outputs), attributes, wanted, {}, activity.active, activity.sources
+        node,
+        row,
+        row.forms[-1],
+        list(node.inputs),
+        list(node.outputs),
+        attributes,
+        wanted,
+        {},
+        activity.active,
+        activity.sources,
     )
     names: dict[str, str] = {}
     known = {n: _describe(step.operand(n), linker, names) for n in _formals(row)}

@@ -148,7 +148,9 @@ def _state(value: ir.Value, shape: Shape) -> bool:
     old = ir_shape(value)
     if old is not None and len(old) != len(shape):
         return False
-    merged = shape if old is None else tuple(n if o is None or isinstance(n, int) else o for n, o in zip(shape, old))
+    merged = shape
+    if old is not None:
+        merged = tuple([n if o is None or isinstance(n, int) else o for n, o in zip(shape, old, strict=True)])
     if merged == old:
         return False
     value.shape = ir.Shape(merged)

@@ -111,7 +111,7 @@ class StructuralContext:
         outer = [v for v in self.active if activity.receives(v)]
         inner = [v for captured in outer for v in cut.get(captured, ())]
         outer = [v for v in outer if v not in cut]
-        wrt = [*(run.inputs[j] for j in live), *outer, *(copied[v] for v in inner)]
+        wrt = [*(run.inputs[j] for j in live), *outer, *(copied[v] or v for v in inner)]
         found = iter(self.differentiate(graph, wrt, run.seeds))
         run.cotangents = {j: next(found) for j in live}
         run.captured = [(v, ct) for v in outer if (ct := next(found)) is not None]
@@ -156,7 +156,8 @@ class StructuralContext:
 
     def residuals(self, run: Backward) -> list[Pair]:
         """What the finished graph of a step reads of the forward pass and cannot compute anew: values that repeat, and
-        random draws. Pairs of the forward subgraph's value and the one that stands for it, which has to become an input.
+        random draws. Pairs of the forward subgraph's value and the one that stands for it, which has to become an
+        input.
         """
         repeated = [j for _, j in run.flow.repeats]
         saved = draws.take_out(run.graph, run.copied, self.linker)

@@ -53,8 +53,8 @@ def _keep(context, flow, value):
             stand_in = inner.node("SequenceEmpty", [], value, f"{value.name}/none", dtype=int(value.dtype))
         elif value.dtype is None or value.shape is None:
             raise GradientError(
-                f"{context.step.origin} (If): its backward pass needs the random draw '{value.name}' of a branch, whose "
-                "type is not known, so that the other branch cannot give anything in its place; state it in value_info"
+                f"{context.step.origin} (If): its backward pass needs the random draw '{value.name}' of a branch, "
+                "whose type is not known: the other branch cannot give anything in its place. State it in value_info"
             )
         else:
             static = all(isinstance(d, int) for d in value.shape)

@@ -101,10 +101,10 @@ def _row_reads(flow, value):
 
 
 def _reads_a_row(node):
-    index = node.inputs[1] if node.op_type == "Gather" and not node.domain else None
-    axis = node.attributes.get("axis")
-    known = index is not None and index.shape is not None and node.outputs[0].shape is not None
-    return known and len(index.shape) == 0 and (axis is None or axis.value == 0)
+    if node.op_type != "Gather" or node.domain or node.outputs[0].shape is None:
+        return False
+    axis, index = node.attributes.get("axis"), node.inputs[1]
+    return index.shape is not None and len(index.shape) == 0 and (axis is None or axis.value == 0)
 
 
 def _stack_of(value):
@@ -176,7 +176,7 @@ def _listed(context, body, value):
 
 
 def _flattened(context, body, value):
-    """A sequence in each iteration: one carried sequence of all their elements, and where each begins and how long it is."""
+    """A sequence in each iteration: one carried sequence of all elements, and where each begins and how long it is."""
     inner = context.linker.within(body)
     first = []
 

@@ -46,7 +46,8 @@ def scan_vjp(context):
     saved = context.residuals(run)
     read = [j for j in range(states, len(body.inputs)) if run.inputs[j].uses()]
     run.graph.inputs.extend([
-        *(run.seeds.get(j) or context.value("unread", body.inputs[j]) for j in carried), *sums, *(inner for _, inner in saved),
+        *(run.seeds.get(j) or context.value("unread", body.inputs[j]) for j in carried),
+        *sums, *(inner for _, inner in saved),
         *(run.inputs[j] for j in read), *(run.seeds[o] for o in seeds),
     ])  # fmt: skip
 

@@ -40,7 +40,7 @@ def sequenceat_vjp(context):
 
 
 def _without_the_sequence(context, sequence, position, ct):
-    """The contribution to what the sequence was made of, where the position is known: no sequence of zeros is needed."""
+    """The contribution to what the sequence was made of, where the position is known: no zeros are needed."""
     maker, index = sequence.producer(), context.linker.knowledge.constant(position)
     if index is None or maker is None or maker.graph is not context.node.graph or sequence in context.step.sources:
         return None
