@@ -194,3 +194,11 @@ def test_a_state_whose_next_does_not_depend_on_it():
     }"""
     check(model(text), {"x": draw(2), "k": draw(3)})
     check(model(text.replace("double[2]", "double[N]").replace("[T,2]", "[T,N]")), {"x": draw(2), "k": draw(3)})
+
+
+def test_a_step_that_reads_nothing_on_the_way_back():
+    text = """
+    g (double[2] x, double[2] w, double[T] k) => (double[2] s) {
+      s = Scan <num_scan_inputs=1, body = step (double[2] h, double v) => (double[2] next) { next = Add(h, w) }>(x, k)
+    }"""
+    check(model(text), {"x": draw(2), "w": draw(2), "k": draw(3)}, wrt=["x", "w"])

@@ -45,6 +45,8 @@ def scan_vjp(context):
     context.finish(run.graph, results, like)
     saved = context.residuals(run)
     read = [j for j in range(states, len(body.inputs)) if run.inputs[j].uses()]
+    if not saved and not read and not seeds:
+        read = [states]  # something has to tell how many steps there are
     run.graph.inputs.extend([
         *(run.seeds.get(j) or context.value("unread", body.inputs[j]) for j in carried),
         *sums, *(inner for _, inner in saved),
