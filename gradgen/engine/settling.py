@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import onnx
 import onnx.numpy_helper
@@ -17,6 +17,8 @@ from gradgen.engine.registry import Registry, form_function
 from gradgen.engine.subgraphs import discard, free_values, graphs, hoist_initializers
 from gradgen.engine.values import Shape, is_float
 
+Deduce = Callable[[onnx.GraphProto], onnx.GraphProto]
+
 
 def settle(model: ir.Model, registry: Registry, opset: int, infer: Callable[[ir.Model], ir.Model]) -> ir.Model:
     """The model with its subgraphs settled; `infer` infers shapes anew after a change.
@@ -29,17 +31,31 @@ def settle(model: ir.Model, registry: Registry, opset: int, infer: Callable[[ir.
         return model
     hoist_initializers(model.graph)
     while True:
-        knowledge = _knowledge(model.graph, opset)
-        rewritten = _rewrite(model.graph, registry, opset, knowledge)
-        if rewritten:
+        if rewritten := _rewrite(model.graph, registry, opset, _knowledge(model.graph, opset)):
             model = infer(model)
-            knowledge = _knowledge(model.graph, opset)
-        imports = [onnx.helper.make_opsetid(d, v) for d, v in model.opset_imports.items()]
-        flows = [(n, f) for n in _nodes(model.graph) for f in flows_of(n, row_of(n, registry, opset))]
-        if any([_learn(node, flow, knowledge, imports) for node, flow in flows]):
-            model = infer(model)
-        elif not rewritten:
+        before, model = model, _learn_all(model, registry, opset, infer)
+        if model is before and not rewritten:
             return model
+
+
+def _learn_all(model: ir.Model, registry: Registry, opset: int, infer: Callable[[ir.Model], ir.Model]) -> ir.Model:
+    """The model with all shapes inside its subgraphs that can be shown; the same one where none was new."""
+    imports = [onnx.helper.make_opsetid(d, v) for d, v in model.opset_imports.items()]
+
+    def deduce(graph: onnx.GraphProto) -> onnx.GraphProto:
+        """A graph with inferred shapes; those of loops inside it are shown on the way."""
+        found = _infer(onnx.helper.make_model(graph, opset_imports=imports, ir_version=10))
+        if not any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
+            return found.graph
+        again = _learn_all(ir.from_proto(found), registry, opset, lambda m: ir.from_proto(_infer(ir.to_proto(m))))
+        return ir.to_proto(again).graph
+
+    while True:
+        knowledge = _knowledge(model.graph, opset)
+        flows = [(n, f) for n in _nodes(model.graph) for f in flows_of(n, row_of(n, registry, opset))]
+        if not any([_learn(node, flow, knowledge, deduce) for node, flow in flows]):
+            return model
+        model = infer(model)
 
 
 def rewrite_nodes(graph: ir.Graph, registry: Registry, opset: int) -> None:
@@ -101,7 +117,7 @@ def _rewriter(node: ir.Node, registry: Registry, opset: int) -> Callable | None:
     return None if form is None else form_function(form).rewrite
 
 
-def _learn(node: ir.Node, flow: Flow, knowledge: Knowledge, imports: Sequence[onnx.OperatorSetIdProto]) -> bool:
+def _learn(node: ir.Node, flow: Flow, knowledge: Knowledge, deduce: Deduce) -> bool:
     """Give the values of a subgraph the types and shapes that hold in every iteration; whether any was new."""
     learnt = _learn_inputs(node, flow)
     body = ir.to_proto(flow.graph)
@@ -118,7 +134,7 @@ def _learn(node: ir.Node, flow: Flow, knowledge: Knowledge, imports: Sequence[on
         shape = None if first is None else ir_shape(first)
         if shape is not None and isinstance(flow.graph.inputs[j].type, ir.TensorType):
             shapes[o, j] = shape
-    inferred, shapes = _by_induction(body, shapes, imports)
+    inferred, shapes = _by_induction(body, shapes, deduce)
     for (o, j), shape in shapes.items():
         outputs = [node.outputs[left[o]]] if o in left else []
         learnt = any([_state(value, shape) for value in (flow.graph.inputs[j], *outputs)]) or learnt
@@ -178,7 +194,7 @@ def _state_all(graph: ir.Graph, inferred: onnx.GraphProto, known: set[str]) -> b
 
 
 def _by_induction(
-    body: onnx.GraphProto, shapes: dict[tuple[int, int], Shape], imports: Sequence[onnx.OperatorSetIdProto]
+    body: onnx.GraphProto, shapes: dict[tuple[int, int], Shape], deduce: Deduce
 ) -> tuple[onnx.GraphProto, dict[tuple[int, int], Shape]]:
     """The subgraph with inferred shapes, and the shapes of carried values by (output, input).
 
@@ -186,7 +202,7 @@ def _by_induction(
     changes is left open, until nothing changes.
     """
     while True:
-        graph = _infer(body, {j: shape for (_, j), shape in shapes.items()}, imports)
+        graph = deduce(_supposing(body, {j: shape for (_, j), shape in shapes.items()}))
         weaker = {(o, j): _agree(shape, graph.output[o].type) for (o, j), shape in shapes.items()}
         if weaker == shapes:
             return graph, shapes
@@ -201,10 +217,8 @@ def _agree(shape: Shape, kind: onnx.TypeProto) -> Shape | None:
     return tuple(a if a == b else None for a, b in zip(shape, dims, strict=True))
 
 
-def _infer(
-    body: onnx.GraphProto, shapes: Mapping[int, Shape], imports: Sequence[onnx.OperatorSetIdProto]
-) -> onnx.GraphProto:
-    """The subgraph with inferred shapes, if its inputs have these."""
+def _supposing(body: onnx.GraphProto, shapes: Mapping[int, Shape]) -> onnx.GraphProto:
+    """A copy of a subgraph whose inputs have these shapes."""
     graph = onnx.GraphProto()
     graph.CopyFrom(body)
     for j, shape in shapes.items():
@@ -217,11 +231,14 @@ def _infer(
                 dim.dim_value = d
             elif d is not None:
                 dim.dim_param = d
-    model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=10)
+    return graph
+
+
+def _infer(model: onnx.ModelProto) -> onnx.ModelProto:
     try:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+        return onnx.shape_inference.infer_shapes(model, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
-        return graph
+        return model
 
 
 def _infos(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
