@@ -151,6 +151,7 @@ def _finite_positive(x):
     return None if x.dtype is None else op.Min(x, np.asarray(ml_dtypes.finfo(x.dtype.numpy()).max, x.dtype.numpy()))
 
 
+@library
 def recurrence(a, b, backward: int = 0):
     """h with hᵢ = bᵢ + aᵢ·hᵢ₋₁ along axis 1 of values of rank 3 (hᵢ₊₁ where `backward` is 1), in log n steps."""
     size = op.Shape(b, start=1, end=2)
