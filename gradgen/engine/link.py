@@ -231,14 +231,6 @@ class Linker:
         self.append(node)
         return out
 
-    def add(self, pair: Sequence[ir.Value], like: ir.Value) -> ir.Value:
-        """Append the sum of two contributions to the cotangent of `like`."""
-        out = self.node("Add", pair, like, f"{like.name}/cotangent")
-        producer = out.producer()
-        assert producer is not None
-        producer.metadata_props["gradgen.sum"] = "1"
-        return out
-
     def value(self, base: str, like: ir.Value) -> ir.Value:
         """A new value with the type and shape of another, to become an input of a subgraph."""
         return ir.Value(name=self.names.unique(base), type=like.type, shape=like.shape)
@@ -259,6 +251,14 @@ class Linker:
         node.metadata_props["gradgen.node"] = base
         self.append(node)
         return outputs
+
+    def add(self, pair: Sequence[ir.Value], like: ir.Value) -> ir.Value:
+        """Append the sum of two contributions to the cotangent of `like`."""
+        out = self.node("Add", pair, like, f"{like.name}/cotangent")
+        producer = out.producer()
+        assert producer is not None
+        producer.metadata_props["gradgen.sum"] = "1"
+        return out
 
     def publish(self, value: ir.Value, name: str, like: ir.Value) -> ir.Value:
         """Give a result its public name, and the type and shape of `like`; one that has a name already is copied."""

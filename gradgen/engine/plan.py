@@ -33,6 +33,7 @@ class Step:
         wanted: results `d<input>` to compute; for a variadic formal the positions.
         residuals: what the pair computes beside the op's outputs, by name.
         active: the values of the graph that carry a derivative.
+        sources: those whose cotangents are the result.
     """
 
     node: ir.Node
@@ -44,6 +45,7 @@ class Step:
     wanted: dict[str, Any]
     residuals: dict[str, ir.Value] = field(default_factory=dict)
     active: set[ir.Value] = field(default_factory=set)
+    sources: set[ir.Value] = field(default_factory=set)
 
     @property
     def origin(self) -> str:
@@ -119,7 +121,16 @@ def make_step(node: ir.Node, row: Row, activity: Activity, linker: Linker) -> St
                 wanted[f"d{name}"] = True
     present = {f"d{row.output_name(i)}" for i, v in enumerate(node.outputs) if activity.receives(v)}
     step = Step(
-        node, row, row.forms[-1], list(node.inputs), list(node.outputs), attributes, wanted, {}, activity.active
+        node,
+        row,
+        row.forms[-1],
+        list(node.inputs),
+        list(node.outputs),
+        attributes,
+        wanted,
+        {},
+        activity.active,
+        activity.sources,
     )
     names: dict[str, str] = {}
     known = {n: _describe(step.operand(n), linker, names) for n in _formals(row)}
