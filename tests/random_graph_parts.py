@@ -1,0 +1,60 @@
+# Parts of random graphs that no sample of the tables describes: ops at which a gradient stops, and control flow.
+from __future__ import annotations
+
+import numpy as np
+from random_graphs import Grower, Part
+
+from gradgen.samples import RANGE
+
+# Ops with derivative zero, by how many values they read.
+STEPS = {"Floor": 1, "Ceil": 1, "Round": 1, "Sign": 1, "IsNaN": 1, "IsInf": 1, "Shape": 1, "Size": 1, "NonZero": 1}
+COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+
+
+def _step(op: str) -> Part:
+    def part(grower: Grower) -> None:
+        grower.emit(op, [grower.pick()], pooled=True)
+
+    return part
+
+
+def _comparison(op: str) -> Part:
+    def part(grower: Grower) -> None:
+        value = grower.pick()
+        grower.emit(op, [value, grower.supply(value.array.shape, *RANGE)], pooled=True)
+
+    return part
+
+
+def _logic(op: str) -> Part:
+    def part(grower: Grower) -> None:
+        shape = grower.pick().array.shape
+        grower.emit(op, [grower.condition(shape) for _ in range(1 if op == "Not" else 2)], pooled=True)
+
+    return part
+
+
+def _arg(op: str) -> Part:
+    def part(grower: Grower) -> None:
+        value = grower.pick()
+        if value.array.ndim == 0:
+            value = grower.fit(value, [1])
+        grower.emit(op, [value], pooled=True, axis=int(grower.choices.randrange(value.array.ndim)))
+
+    return part
+
+
+def _hardmax(grower: Grower) -> None:
+    grower.emit("Hardmax", [grower.fit(grower.pick(), [2, 3])], pooled=True)
+
+
+STOPPING: dict[str, Part] = {
+    **{op: _step(op) for op in STEPS},
+    **{op: _comparison(op) for op in COMPARISONS},
+    **{op: _logic(op) for op in ("And", "Or", "Xor", "Not")},
+    **{op: _arg(op) for op in ("ArgMax", "ArgMin")},
+    "Hardmax": _hardmax,
+}
+PARTS: dict[str, Part] = {**STOPPING}
+__all__ = ["PARTS", "STOPPING"]
+_ = np
