@@ -509,6 +509,26 @@ ROWS = (
         forms=(Form("if_vjp", "structural", "gradgen.rules.control", (), ()),),
         module="gradgen.rules.control",
     ),
+    # control_loop.toml, [Loop]
+    Row(
+        "",
+        "Loop",
+        1,
+        inputs=("M", "cond", "v_initial*"),
+        outputs=("v_final_and_scan_outputs*",),
+        forms=(Form("loop_vjp", "structural", "gradgen.rules.control_loop", (), ()),),
+        module="gradgen.rules.control_loop",
+    ),
+    # control_scan.toml, [Scan]
+    Row(
+        "",
+        "Scan",
+        1,
+        inputs=("initial_state_and_scan_inputs*",),
+        outputs=("final_state_and_scan_outputs*",),
+        forms=(Form("scan_vjp", "structural", "gradgen.rules.control_scan", (), ()),),
+        module="gradgen.rules.control_scan",
+    ),
     # conv.toml, [Conv]
     Row(
         "",
@@ -1654,6 +1674,82 @@ ROWS = (
         ),
         module="gradgen.rules.pool",
     ),
+    # recurrent.toml, [RNN]
+    Row(
+        "",
+        "RNN",
+        1,
+        inputs=("X", "W", "R", "B", "sequence_lens", "initial_h"),
+        outputs=("Y", "Y_h"),
+        forms=(
+            Form(
+                "rnn_vjp",
+                "traced",
+                "gradgen.rules.recurrent",
+                ("dY", "dY_h", "X", "W", "R", "B", "sequence_lens", "initial_h", "Y"),
+                ("dX", "dW", "dR", "dB", "dinitial_h"),
+                attributes=("activations", "activation_alpha", "activation_beta", "clip", "direction", "layout"),
+            ),
+        ),
+        ignores=("hidden_size",),
+        module="gradgen.rules.recurrent",
+    ),
+    # recurrent.toml, [GRU]
+    Row(
+        "",
+        "GRU",
+        1,
+        inputs=("X", "W", "R", "B", "sequence_lens", "initial_h"),
+        outputs=("Y", "Y_h"),
+        forms=(
+            Form(
+                "gru_vjp",
+                "traced",
+                "gradgen.rules.recurrent",
+                ("dY", "dY_h", "X", "W", "R", "B", "sequence_lens", "initial_h", "Y"),
+                ("dX", "dW", "dR", "dB", "dinitial_h"),
+                attributes=(
+                    "activations",
+                    "activation_alpha",
+                    "activation_beta",
+                    "clip",
+                    "direction",
+                    "layout",
+                    "linear_before_reset",
+                ),
+            ),
+        ),
+        ignores=("hidden_size",),
+        module="gradgen.rules.recurrent",
+    ),
+    # recurrent.toml, [LSTM]
+    Row(
+        "",
+        "LSTM",
+        1,
+        inputs=("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P"),
+        outputs=("Y", "Y_h", "Y_c"),
+        forms=(
+            Form(
+                "lstm_vjp",
+                "traced",
+                "gradgen.rules.recurrent",
+                ("dY", "dY_h", "dY_c", "X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P", "Y"),
+                ("dX", "dW", "dR", "dB", "dinitial_h", "dinitial_c", "dP"),
+                attributes=(
+                    "activations",
+                    "activation_alpha",
+                    "activation_beta",
+                    "clip",
+                    "direction",
+                    "layout",
+                    "input_forget",
+                ),
+            ),
+        ),
+        ignores=("hidden_size",),
+        module="gradgen.rules.recurrent",
+    ),
     # reduce.toml, [ReduceSum]
     Row(
         "",
@@ -2042,6 +2138,105 @@ ROWS = (
         ignores=("kernel_shape",),
         defaults="deform_conv_defaults",
         module="gradgen.rules.sampling",
+    ),
+    # sequence.toml, [SequenceConstruct]
+    Row(
+        "",
+        "SequenceConstruct",
+        1,
+        inputs=("inputs*",),
+        outputs=("output_sequence",),
+        forms=(Form("sequenceconstruct_vjp", "structural", "gradgen.rules.sequence", (), ()),),
+        module="gradgen.rules.sequence",
+    ),
+    # sequence.toml, [SequenceEmpty]
+    Row(
+        "",
+        "SequenceEmpty",
+        1,
+        inputs=(),
+        outputs=("output",),
+        module="gradgen.rules.sequence",
+    ),
+    # sequence.toml, [SequenceAt]
+    Row(
+        "",
+        "SequenceAt",
+        1,
+        inputs=("input_sequence", "position"),
+        outputs=("tensor",),
+        forms=(Form("sequenceat_vjp", "structural", "gradgen.rules.sequence", (), ()),),
+        module="gradgen.rules.sequence",
+    ),
+    # sequence.toml, [SequenceInsert]
+    Row(
+        "",
+        "SequenceInsert",
+        1,
+        inputs=("input_sequence", "tensor", "position"),
+        outputs=("output_sequence",),
+        forms=(Form("sequenceinsert_vjp", "structural", "gradgen.rules.sequence", (), ()),),
+        module="gradgen.rules.sequence",
+    ),
+    # sequence.toml, [SequenceErase]
+    Row(
+        "",
+        "SequenceErase",
+        1,
+        inputs=("input_sequence", "position"),
+        outputs=("output_sequence",),
+        forms=(Form("sequenceerase_vjp", "structural", "gradgen.rules.sequence", (), ()),),
+        module="gradgen.rules.sequence",
+    ),
+    # sequence.toml, [SplitToSequence]
+    Row(
+        "",
+        "SplitToSequence",
+        1,
+        inputs=("input", "split"),
+        outputs=("output_sequence",),
+        forms=(Form("splittosequence_vjp", "structural", "gradgen.rules.sequence", (), ()),),
+        module="gradgen.rules.sequence",
+    ),
+    # sequence.toml, [ConcatFromSequence]
+    Row(
+        "",
+        "ConcatFromSequence",
+        1,
+        inputs=("input_sequence",),
+        outputs=("concat_result",),
+        forms=(Form("concatfromsequence_vjp", "structural", "gradgen.rules.sequence", (), ()),),
+        module="gradgen.rules.sequence",
+    ),
+    # sequence.toml, [Optional]
+    Row(
+        "",
+        "Optional",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(Form("optional_vjp", "structural", "gradgen.rules.sequence", (), ()),),
+        module="gradgen.rules.sequence",
+    ),
+    # sequence.toml, [OptionalGetElement]
+    Row(
+        "",
+        "OptionalGetElement",
+        1,
+        inputs=("input",),
+        outputs=("output",),
+        forms=(Form("optionalgetelement_vjp", "structural", "gradgen.rules.sequence", (), ()),),
+        module="gradgen.rules.sequence",
+    ),
+    # sequence.toml, [SequenceMap]
+    Row(
+        "",
+        "SequenceMap",
+        1,
+        inputs=("input_sequence", "additional_inputs*"),
+        outputs=("out_sequence*",),
+        forms=(Form("sequencemap_vjp", "structural", "gradgen.rules.sequence", (), ()),),
+        module="gradgen.rules.sequence",
     ),
     # shape.toml, [Identity]
     Row(

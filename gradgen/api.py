@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from gradgen.engine.calls import CallLinker
+from gradgen.engine.compound import is_optional, is_sequence, zeros
 from gradgen.engine.derive import derive
 from gradgen.engine.link import CONSTANT_MARK, Constants, Knowledge, Linker, ir_shape
 from gradgen.engine.names import Names, free_prefix
@@ -190,6 +191,9 @@ def _cotangent_input(graph: ir.Graph, value: ir.Value, name: str) -> ir.Value:
 
 
 def _ones(value: ir.Value, linker: Linker, reduce: str | None) -> ir.Value:
+    if is_sequence(value) or is_optional(value):
+        kind = "sequence" if is_sequence(value) else "optional"
+        raise GradientError(f"'{value.name}' is a {kind}, and a gradient is that of a tensor: use vjp with a cotangent")
     shape = ir_shape(value)
     assert value.dtype is not None
     if shape is not None and all(d == 1 for d in shape):
@@ -200,8 +204,8 @@ def _ones(value: ir.Value, linker: Linker, reduce: str | None) -> ir.Value:
             'one element: pass reduce="sum" for the gradient of its sum, or use vjp with a cotangent'
         )
     one = linker.constants.get(np.ones((), value.dtype.numpy()))
-    zeros = linker.library(zeros_like, value)
-    return linker.node("Add", [zeros, one], value, f"{value.name}/seed")
+    start = linker.library(zeros_like, value)
+    return linker.node("Add", [start, one], value, f"{value.name}/seed")
 
 
 def _gradient_output(value: ir.Value, ct: ir.Value | None, name: str, linker: Linker) -> ir.Value:
@@ -212,7 +216,7 @@ def _gradient_output(value: ir.Value, ct: ir.Value | None, name: str, linker: Li
             GradientWarning,
             stacklevel=4,
         )
-        ct = linker.library(zeros_like, value)
+        ct = zeros(linker, value)
     return linker.publish(ct, name, value)
 
 

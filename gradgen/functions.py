@@ -8,7 +8,9 @@ import onnx
 import onnx.checker
 import onnx_ir as ir
 
+from gradgen.engine.settling import rewrite_nodes
 from gradgen.engine.builder import BodyNode, find_schema
+from gradgen.engine.compound import zeros
 from gradgen.engine.derive import derive
 from gradgen.engine.inference import infer_types, set_type
 from gradgen.engine.link import Constants, Knowledge, Linker
@@ -22,7 +24,6 @@ from gradgen.engine.subgraphs import free_values, graphs
 from gradgen.engine.values import Value
 from gradgen.errors import GradientError
 from gradgen.rules.lang import OPSET, RuleFunction
-from gradgen.rules.library import zeros_like
 
 Types = Mapping[str, onnx.TypeProto]
 _INTERNAL = "gradgen.internal"
@@ -90,6 +91,7 @@ def gradient_of_function(
     """
     registry = Registry([_given_row()], parent=registry or registered())
     graph, opset, imports = _graph(function, types or {})
+    rewrite_nodes(graph, registry, opset)
     values = {v.name: v for v in [*graph.inputs, *(o for n in graph for o in n.outputs)] if v.name}
     _check_names(values, xs, y, zs, stop)
     names = Names.of(graph)
@@ -106,7 +108,7 @@ def gradient_of_function(
     found, _ = derive(graph, sources, {_active(target, graph): seed}, linker, constant)
     outputs = []
     for x, source, ct in zip(xs, sources, found, strict=True):
-        value = linker.library(zeros_like, source) if ct is None else ct
+        value = zeros(linker, source) if ct is None else ct
         outputs.append(linker.publish(value, names.unique(f"grad_{x}"), source))
     graph.outputs.clear()
     graph.outputs.extend(outputs)

@@ -66,6 +66,15 @@ def test_a_dynamic_dimension_stays_dynamic_and_costs_no_shape_arithmetic():
     assert not {n.op_type for n in proto.graph.node} & {"Shape", "NonZero", "Expand", "Where"}
 
 
+def test_dimensions_of_two_names_are_compared_without_an_empty_part():
+    proto = gradgen.vjp(model("g (float[N] x, float[M] y) => (float[K] z) { z = Mul(x, y) }"))
+    assert "Concat" not in {n.op_type for n in proto.graph.node}
+    x, y = np.float32([2, 3, 4]), np.float32([5])
+    result = run(proto, x=x, y=y, grad_z=np.float32([1, 10, 100]))
+    np.testing.assert_array_equal(result["grad_x"], [5, 50, 500])
+    np.testing.assert_array_equal(result["grad_y"], [2 + 30 + 400])
+
+
 def test_globs_and_repeated_names():
     proto = gradgen.vjp(linear(), wrt=["[wb]", "w"])
     assert [o.name for o in proto.graph.output] == ["y", "grad_w", "grad_b"]

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from gradgen.engine.bodies import Subgraph, make_graph
 from gradgen.engine.inference import evaluate, infer_types, shape_elements
 from gradgen.engine.values import Value
 from gradgen.errors import GradientError
@@ -79,18 +80,20 @@ class Builder:
     ) -> Any:
         """Emit a node, or what is equal to it and cheaper; returns its value (a list of them unless outputs is 1)."""
         schema = find_schema(op_type, domain, self.opset)
+        traced = [v for v in attributes.values() if isinstance(v, Subgraph)]
+        captures = [*captures, *(pair for graph in traced for pair in graph.captures)]
         values = self._coerce(schema, inputs)
         if self.lenient and schema is not None:
             values = self._agree(schema, values)
         attrs = {k: _attribute(k, v) for k, v in attributes.items() if v is not None}
         open_attributes = any(a.ref_attr_name is not None for a in attrs.values())
-        if outputs == 1 and not captures and domain == "" and not open_attributes:
+        if outputs == 1 and not captures and not traced and domain == "" and not open_attributes:
             with building(self):
                 simpler = peephole.simplify(op_type, values, attrs)
             if simpler is not None:
                 return simpler
         key = (domain, op_type, tuple(map(id, values)), outputs, tuple(sorted((k, _key(a)) for k, a in attrs.items())))
-        deterministic = not captures and (schema is None or not _is_random(op_type))
+        deterministic = not captures and not traced and (schema is None or not _is_random(op_type))
         if deterministic and key in self._seen:
             results = self._seen[key]
             return results[0] if outputs == 1 else list(results)
@@ -121,6 +124,22 @@ class Builder:
             raise GradientError(f"the library function '{function.name}' has no compiled body here")
         results = self.inline(self._bodies(function.name), values, {k: _attribute(k, v) for k, v in attributes.items()})
         return _shaped(function, results[0], values) if len(results) == 1 else results
+
+    def subgraph(self, parameters: Sequence[Value], fn: Callable[..., Any]) -> Subgraph:
+        """Trace a Python function into a graph for an attribute; it may read values of this builder, which it captures.
+
+        Args:
+            parameters: the types of the graph's inputs.
+            fn: called with one value per parameter; emits nodes and returns the graph's results.
+        """
+        from gradgen.engine.specialise import needed
+
+        inner = Builder(self._bodies, self.opset, self.lenient)
+        inputs = [Value(p.dtype, p.shape, label=p.label) for p in parameters]
+        with building(inner):
+            results = fn(*inputs)
+        listed = [inner._value(r) for r in (results if isinstance(results, list | tuple) else [results])]
+        return make_graph(inputs, listed, needed(inner.nodes, listed))
 
     def inline(
         self, function: ir.Function, args: Sequence[Value | None], attributes: Mapping[str, ir.Attr]
@@ -273,6 +292,8 @@ def _constant_array(attrs: Mapping[str, ir.Attr]) -> np.ndarray:
 def _attribute(name: str, value: Any) -> ir.Attr:
     if isinstance(value, ir.Attr):
         return value
+    if isinstance(value, Subgraph):
+        return ir.AttrGraph(name, value.graph)
     if isinstance(value, ir.DataType):
         return ir.AttrInt64(name, int(value))
     if isinstance(value, list | tuple):

@@ -128,6 +128,8 @@ def shape_elements(node: Any) -> tuple[Dim, ...] | None:
         start = node.attributes["start"].value if "start" in node.attributes else 0
         end = node.attributes["end"].value if "end" in node.attributes else None
         return first.shape[slice(start, end)]
+    if op_type == "Size" and first.size is not None:
+        return (first.size,)
     if op_type == "Concat" and all(v is not None and v.elements is not None for v in inputs):
         return tuple(e for v in inputs for e in v.elements)
     if first.elements is None:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from gradgen.engine.bodies import bind_captures
 from gradgen.engine.names import Names
 from gradgen.engine.registry import Registry, is_random
 from gradgen.engine.rows import Form
 from gradgen.engine.specialise import Template, specialise
-from gradgen.engine.subgraphs import graphs
+from gradgen.engine.subgraphs import graphs, graphs_of, settle
 from gradgen.engine.values import UnknownTypeError, Value
 from gradgen.errors import GradientError
 from gradgen.rules.lang import RuleFunction
@@ -224,6 +225,26 @@ class Linker:
         producer.metadata_props["gradgen.sum"] = "1"
         return out
 
+    def value(self, base: str, like: ir.Value) -> ir.Value:
+        """A new value with the type and shape of another, to become an input of a subgraph."""
+        return ir.Value(name=self.names.unique(base), type=like.type, shape=like.shape)
+
+    def structured(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        graphs: Mapping[str, ir.Graph],
+        like: Sequence[ir.Value],
+        base: str,
+        **attributes: Any,
+    ) -> list[ir.Value]:
+        """Append one node with subgraphs whose results have the types and shapes of `like`."""
+        outputs = [ir.Value(name=self.names.unique(base), type=v.type, shape=v.shape) for v in like]
+        attrs = [*(ir.AttrGraph(k, g) for k, g in graphs.items()), *ir.convenience.convert_attributes(attributes)]
+        node = ir.Node("", op_type, inputs, attrs, outputs=outputs, name=self.names.unique(f"{base}/{op_type}"))
+        self._append(node)
+        return outputs
+
     def publish(self, value: ir.Value, name: str, like: ir.Value) -> ir.Value:
         """Give a result its public name, and the type and shape of `like`; one that has a name already is copied."""
         if value.producer() is None or value.is_graph_output() or value.name in self.public:
@@ -272,6 +293,8 @@ class Linker:
                 f"{origin}: rule '{rule}' needs types: {error}; give them with types= or value_info, "
                 "or let shape inference reach the value"
             ) from error
+        except GradientError as error:
+            raise GradientError(f"{origin}: rule '{rule}': {error}") from error
         return self._clone(template, actual, names, rule, origin)
 
     def _cached(self, key: tuple, make: Any) -> Template:
@@ -309,7 +332,9 @@ class Linker:
                 env[id(value)] = out
                 outputs.append(out)
             inputs = [resolve(v) for v in body.inputs]
-            attributes = _clone_attributes(body, resolve) if body.captures else body.attributes
+            attributes = bind_captures(body, resolve)
+            for graph in graphs_of(attributes):
+                settle(graph, self.names, f"{base}/{body.op_type}", back, metadata)
             node = ir.Node(body.domain, body.op_type, inputs, attributes, outputs=outputs, metadata_props=metadata)
             node.name = outputs[0].name
             self._append(node)
@@ -328,18 +353,6 @@ def _library_template(function: RuleFunction, values: list[Value], registry: Reg
     with building(builder):
         result = builder.call(function, values, {})
     return Template(values, {"result": result}, needed(builder.nodes, [result]))
-
-
-def _clone_attributes(body: Any, resolve: Any) -> dict[str, ir.Attr]:
-    from gradgen.engine.subgraphs import clone_graph
-
-    mapping = {outer: resolve(value) for outer, value in body.captures}
-    result = {}
-    for name, attr in body.attributes.items():
-        if attr.type == ir.AttributeType.GRAPH:
-            attr = ir.AttrGraph(name, clone_graph(attr.value, mapping))
-        result[name] = attr
-    return result
 
 
 def _signature(value: Value | None) -> Any:

@@ -19,6 +19,7 @@ from gradgen.engine.inference import evaluate, shape_elements
 from gradgen.engine.link import Knowledge, small
 from gradgen.engine.opsets import raise_opset
 from gradgen.engine.registry import Registry, is_random
+from gradgen.engine.settling import settle
 from gradgen.engine.subgraphs import graphs
 from gradgen.engine.values import is_float
 from gradgen.errors import GradientError
@@ -100,11 +101,7 @@ def prepare(model: Model, registry: Registry, types: bool = True) -> Prepared:
     _open_dimensions(proto)
     proto = _inline_functions(proto, registry)
     proto = infer(proto, registry) if types else proto
-    ir_model = ir.from_proto(proto)
-    if base := ir_model.metadata_props.get(BASE_KEY):
-        for value in ir_model.graph.initializers.values():
-            if isinstance(value.const_value, ir.ExternalTensor):
-                value.const_value.base_dir = base
+    ir_model = _from_proto(proto)
     if (ir_model.ir_version or 0) < 4:
         # Before IR 4 every initializer had to be a graph input too, and runtimes never let a caller override it.
         stored = set(ir_model.graph.initializers.values())
@@ -116,9 +113,21 @@ def prepare(model: Model, registry: Registry, types: bool = True) -> Prepared:
         ir_model.opset_imports[""] = opset = MODEL_OPSET
     if opset < MODEL_OPSET and types:
         raise_opset(ir_model, MODEL_OPSET)
-        ir_model = ir.from_proto(infer(ir.to_proto(ir_model), registry))
+        ir_model = _from_proto(infer(ir.to_proto(ir_model), registry))
         opset = MODEL_OPSET
+    if types:
+        ir_model = settle(ir_model, registry, opset, lambda m: _from_proto(infer(ir.to_proto(m), registry)))
     return Prepared(ir_model, opset, as_ir)
+
+
+def _from_proto(proto: onnx.ModelProto) -> ir.Model:
+    """The onnx_ir model, which knows where its external data is."""
+    model = ir.from_proto(proto)
+    if base := model.metadata_props.get(BASE_KEY):
+        for value in model.graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                value.const_value.base_dir = base
+    return model
 
 
 def check(proto: onnx.ModelProto) -> None:
@@ -345,19 +354,25 @@ def learn_constants(graph: ir.Graph, knowledge: Knowledge, opset: int) -> None:
         if is_float(node.outputs[0].dtype):
             continue
         inputs = [describe(v) for v in node.inputs]
-        reads_shape_only = node.op_type == "Shape"
-        if not reads_shape_only and any(v is not None and v.const is None for v in inputs):
-            continue
         out = knowledge.describe(node.outputs[0], {})
         body = BodyNode("", node.op_type, inputs, [out], dict(node.attributes))
         found = shape_elements(body)
         content = None
-        if found is not None and all(isinstance(e, int) for e in found) and out.shape is not None:
-            content = np.asarray(found, np.int64).reshape(() if not out.shape else (-1,))
-        elif not reads_shape_only and inputs and (out.size or 0) <= 256 and out.size is not None:
+        if found is not None:
+            out.elements = found
+            elements[node.outputs[0]] = out
+            if all(isinstance(e, int) for e in found) and out.shape is not None:
+                content = np.asarray(found, np.int64).reshape(() if not out.shape else (-1,))
+        elif (
+            inputs
+            and all(v is None or v.const is not None for v in inputs)
+            and (out.size or 0) <= 256
+            and out.size is not None
+        ):
             content = evaluate(body, opset)
         if content is not None:
             knowledge.learn(node.outputs[0], np.asarray(content))
+            elements.pop(node.outputs[0], None)
 
 
 def constant_content(node: ir.Node) -> np.ndarray | None:

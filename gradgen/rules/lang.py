@@ -55,6 +55,62 @@ class TracingOpset:
 op: Any = TracingOpset()
 
 
+def subgraph(parameters: Sequence[Any], fn: Callable[..., Any]) -> Any:
+    """Trace a Python function into a graph that `op.Scan(..., body=)`, `op.If(..., then_branch=)` take.
+
+    Args:
+        parameters: values (or `gradgen.engine.values.Value(dtype, shape)`) that give the types of the graph's inputs.
+        fn: called with one value per parameter while the graph is built; returns the graph's results. It may read
+            values of the rule, which the graph then captures.
+
+    Returns:
+        the graph; its `outputs` carry the results' types.
+    """
+    return current_builder().subgraph(parameters, fn)
+
+
+def scan(
+    fn: Callable[..., tuple[Sequence[Any], Sequence[Any]]],
+    states: Sequence[Any],
+    sequences: Sequence[Any],
+    reverse: bool = False,
+) -> tuple[list[Any], list[Any]]:
+    """Emit a Scan along axis 0; where there is one step, the step itself.
+
+    Args:
+        fn: called with the list of states and the list of elements of the sequences at one step; returns the next
+            states, of the same types and shapes, and the elements to collect.
+        states: the states before the first step.
+        sequences: of equal length and known rank.
+        reverse: whether to go from the last step to the first; what is collected keeps the order of the sequences.
+
+    Returns:
+        the final states, and what was collected, stacked along axis 0.
+    """
+    from gradgen.engine.values import Value
+
+    count = len(states)
+    if sequences[0].shape is not None and sequences[0].shape[:1] == (1,):
+        following, collected = fn(list(states), [op.Squeeze(s, [0]) for s in sequences])
+        return list(following), [op.Unsqueeze(c, [0]) for c in collected]
+    elements = [Value(s.dtype, s.shape[1:] if s.rank else ()) for s in sequences]
+
+    def flat(*args: Any) -> list[Any]:
+        following, collected = fn(list(args[:count]), list(args[count:]))
+        return [*following, *collected]
+
+    body = subgraph([*states, *elements], flat)
+    stacked = len(body.outputs) - count
+    directions = {}
+    if reverse:
+        directions = {"scan_input_directions": [1] * len(sequences), "scan_output_directions": [1] * stacked or None}
+    results = op.Scan(
+        *states, *sequences, body=body, num_scan_inputs=len(sequences), _outputs=len(body.outputs), **directions
+    )
+    results = results if isinstance(results, list) else [results]
+    return results[:count], results[count:]
+
+
 @dataclass(eq=False)
 class RuleFunction:
     """A function of the rule language. `kind` is compiled, traced, structural or library."""
@@ -64,6 +120,8 @@ class RuleFunction:
     returns: tuple[str, ...] = ()
     linear: bool = True
     lowering: Callable[..., Any] | None = None
+    flows: Callable[..., Any] | None = None
+    rewrite: Callable[..., Any] | None = None
 
     @property
     def name(self) -> str:
@@ -129,9 +187,21 @@ def traced(*returns: str, linear: bool = True) -> Callable[[Callable[..., Any]],
     return lambda fn: RuleFunction(fn, "traced", returns=tuple(returns), linear=linear)
 
 
-def structural(fn: Callable[..., Any]) -> RuleFunction:
-    """A rule for a node with subgraphs: `fn(context) -> {value: cotangent}`, see gradgen.engine.structural."""
-    return RuleFunction(fn, "structural")
+def structural(
+    fn: Callable[..., Any] | None = None,
+    *,
+    flows: Callable[..., Any] | None = None,
+    rewrite: Callable[..., Any] | None = None,
+) -> Any:
+    """A rule for a node with subgraphs: `fn(context) -> (value, cotangent) pairs`, see gradgen.engine.structural.
+
+    `flows(node)` lists the `Flow` of each subgraph: how its inputs and outputs are connected with the node's. By default
+    a subgraph reads captured values alone and its outputs are the node's. `rewrite(node, linker)` may return values that
+    take the place of the node's outputs, of nodes that it put in front of it; None keeps the node.
+    """
+    if fn is None:
+        return lambda f: RuleFunction(f, "structural", flows=flows, rewrite=rewrite)
+    return RuleFunction(fn, "structural", flows=flows, rewrite=rewrite)
 
 
 def parameters(fn: Callable[..., Any]) -> tuple[list[str], list[str]]:

@@ -189,7 +189,11 @@ def _expand(inputs, attrs):
 
 @peephole("Concat")
 def _concat(inputs, attrs):
-    return inputs[0] if len(inputs) == 1 else None
+    if len(inputs) == 1:
+        return inputs[0]
+    # An axis of no elements adds nothing to a vector.
+    full = [v for v in inputs if v.const is None or v.const.shape != (0,)]
+    return op.Concat(*full, axis=attrs["axis"]) if full and len(full) < len(inputs) else None
 
 
 @peephole("Sum", "Mean", "Max", "Min")
