@@ -86,15 +86,13 @@ class DeformConv(Op):
 
 
 class Unique(Op):
-    def _run(self, x: Any, axis: Any = None, sorted: Any = 1) -> tuple:  # noqa: A002  (the attribute's name)
+    def _run(self, x: Any, axis: Any = None, sorted: Any = 1) -> tuple:
         values, first, inverse, counts = np.unique(
             x, return_index=True, return_inverse=True, return_counts=True, axis=axis
         )
         order = np.arange(len(first)) if sorted in (None, 1) else np.argsort(first)
         rank = np.argsort(order)
-        found = (
-            np.take(values, order, axis or 0), first[order], rank[inverse.reshape(-1)], counts[order]
-        )  # fmt: skip
+        found = (np.take(values, order, axis or 0), first[order], rank[inverse.reshape(-1)], counts[order])
         return tuple(
             f if i == 0 else f.astype(np.int64) for i, f in enumerate(found[: max(len(self.onnx_node.output), 1)])
         )

@@ -1,13 +1,11 @@
 # Parts of random graphs that no sample of the tables describes: ops at which a gradient stops, and control flow.
 from __future__ import annotations
 
-import numpy as np
 from random_graphs import Grower, Part
 
 from gradgen.samples import RANGE
 
-# Ops with derivative zero, by how many values they read.
-STEPS = {"Floor": 1, "Ceil": 1, "Round": 1, "Sign": 1, "IsNaN": 1, "IsInf": 1, "Shape": 1, "Size": 1, "NonZero": 1}
+STEPS = ("Floor", "Ceil", "Round", "Sign", "IsNaN", "IsInf", "Shape", "Size")
 COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 
 
@@ -44,6 +42,12 @@ def _arg(op: str) -> Part:
     return part
 
 
+def _nonzero(grower: Grower) -> None:
+    value = grower.pick()
+    # Of a scalar, onnxruntime says that there is one index, and the standard that there is none.
+    grower.emit("NonZero", [value if value.array.ndim else grower.fit(value, [1])], pooled=True)
+
+
 def _hardmax(grower: Grower) -> None:
     grower.emit("Hardmax", [grower.fit(grower.pick(), [2, 3])], pooled=True)
 
@@ -54,7 +58,7 @@ STOPPING: dict[str, Part] = {
     **{op: _logic(op) for op in ("And", "Or", "Xor", "Not")},
     **{op: _arg(op) for op in ("ArgMax", "ArgMin")},
     "Hardmax": _hardmax,
+    "NonZero": _nonzero,
 }
 PARTS: dict[str, Part] = {**STOPPING}
 __all__ = ["PARTS", "STOPPING"]
-_ = np

@@ -376,8 +376,8 @@ class Grower:
             if name == "condition":
                 inputs.append(self.condition(part))
                 continue
-            low, high, avoid = _setting(sample, "range", name, RANGE), (), _setting(sample, "avoid", name, ())
-            inputs.append(self.supply(part, *low, avoid))
+            low, high = _setting(sample, "range", name, RANGE)
+            inputs.append(self.supply(part, low, high, _setting(sample, "avoid", name, ())))
         attributes = {k: v for k, v in sample.spec.items() if k in onnx.defs.get_schema(op, self.opset).attributes}
         self.emit(op, inputs, pooled=True, **attributes)
 
@@ -413,7 +413,7 @@ class Grower:
         self.emit(node.op_type, [given[n] for n in node.input], wanted, node.domain, pooled=True, **attributes)
 
     def _sizes(self) -> dict[int, int]:
-        return {size: self.choices.choice(SIZES[1:]) for size in range(2, 8)}
+        return {size: self.choices.randint(max(size - 1, 2), size + 2) for size in range(2, 8)}
 
     def _float(self, sample: Sample, name: str, content: np.ndarray, pointwise: bool, resized: dict[int, int]) -> Value:
         item = sample.spec.get(name)
