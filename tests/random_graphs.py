@@ -214,7 +214,7 @@ class Grower:
         """A constant, or with some probability an input that holds it."""
         name, array = self.fresh("c"), np.asarray(array, dtype)
         stored = not self.chance(dynamic)
-        self.leaves.append(Leaf(name, array, False, stored, self._dims(name, array)))
+        self.leaves.append(Leaf(name, array, False, stored, list(array.shape)))
         return self._known(name, array)
 
     def _dims(self, name: str, array: np.ndarray) -> list[int | str]:
@@ -306,7 +306,9 @@ class Grower:
         if not free and array.min(initial=high) >= low and array.max(initial=low) <= high and self.chance(0.5):
             return value
         middle, half = float(array.min() + array.max()) / 2, float(np.ptp(array)) / 2
-        half = half if half > 1e-3 * max(1.0, abs(middle)) else max(1.0, abs(middle))
+        if half <= 1e-3 * max(1.0, abs(middle)):  # all alike: not to the middle, where other ops have a kink
+            half = max(1.0, abs(middle))
+            middle += half * self.choices.choice((-0.4, 0.3))
         value = self.emit("Sub", [value, self.constant(middle, np.float32)])[0]
         factor = 0.8 * (high - low) / 2
         if self.chance(0.6):
