@@ -195,3 +195,21 @@ def test_draws_of_nested_bodies_are_saved():
     np.testing.assert_allclose(found["y"], x * factor, rtol=1e-5)
     np.testing.assert_allclose(found["grad_x"], ct * factor, rtol=1e-5)
     np.testing.assert_allclose(found["grad_v"], 2 * ct * x * factor / v, rtol=1e-5)
+
+
+def test_constants_decide_nested_branches():
+    """A branch that is decided against goes with the nodes inside it, which are decided as well."""
+    text = """
+    g (double[3] x) => (double[3] y) <bool yes = {1}, bool no = {0}> {
+      y = If(yes) <
+        then_branch = a () => (double[3] t) {
+          t = If(no) < then_branch = c () => (double[3] p) { p = Cos(x) },
+                       else_branch = d () => (double[3] q) { q = Sin(x) } >
+        },
+        else_branch = b () => (double[3] e) {
+          e = If(yes) < then_branch = f () => (double[3] r) { r = Exp(x) },
+                        else_branch = h () => (double[3] s) { s = Neg(x) } >
+        }
+      >
+    }"""
+    check(model(text), {"x": draw(3)})

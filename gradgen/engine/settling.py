@@ -61,9 +61,10 @@ def rewrite_nodes(graph: ir.Graph, registry: Registry, opset: int) -> bool:
     learn_constants(graph, knowledge, opset)
     linker = Linker(graph, registry, opset, knowledge, names, Constants(graph, names))
     changed = False
+    gone: set[ir.Node] = set()
     for node, rewriter in rewriting:
         owner = node.graph
-        if owner is None:  # in a subgraph that is gone
+        if owner is None or node in gone:  # in a subgraph that is gone
             continue
         results = rewriter(node, linker.within(owner).anchored(node))
         if results is None:
@@ -73,6 +74,7 @@ def rewrite_nodes(graph: ir.Graph, registry: Registry, opset: int) -> bool:
             replace_value(old, new, linker, owner)
         owner.remove(node, safe=True)
         for inner in graphs(node):
+            gone.update(_nodes(inner))
             discard(inner)
         changed = True
     return changed
