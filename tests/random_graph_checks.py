@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
-from random_graphs import RandomGraph
+from random_graphs import RandomGraph, reads
 
 import gradgen
 from gradgen.differences import Quotient, directional
@@ -191,15 +191,20 @@ def differentiated(graph: RandomGraph) -> list[str]:
     active, wanted = set(graph.wrt), set(graph.of)
     inward: list[onnx.NodeProto] = []
     for node in graph.nodes:
-        if any(_passes(registry, node, graph, i) for i, n in enumerate(node.input) if n in active):
+        if any(_passes(registry, node, graph, i) for i, n in enumerate(reads(node)) if n in active):
             active |= {o for o in node.output if o}
             inward.append(node)
     through = []
     for node in reversed(inward):
-        if wanted & {o for o in node.output if o and graph.values[o].dtype.kind == "f"}:
+        if wanted & {o for o in node.output if o and _carries(graph, o)}:
             through.append(f"{node.domain}::{node.op_type}" if node.domain else node.op_type)
-            wanted |= {n for i, n in enumerate(node.input) if n in active and _passes(registry, node, graph, i)}
+            wanted |= {n for i, n in enumerate(reads(node)) if n in active and _passes(registry, node, graph, i)}
     return through
+
+
+def _carries(graph: RandomGraph, name: str) -> bool:
+    """Whether a value is of floats; sequences and optionals are not listed, and always are."""
+    return name not in graph.values or graph.values[name].dtype.kind == "f"
 
 
 def _passes(registry: object, node: onnx.NodeProto, graph: RandomGraph, index: int) -> bool:

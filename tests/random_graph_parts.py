@@ -1,7 +1,8 @@
-# Parts of random graphs that no sample of the tables describes: ops at which a gradient stops, and control flow.
+# Parts of random graphs that no sample describes: ops at which a gradient stops, and those of random_graph_control.
 from __future__ import annotations
 
-from random_graphs import Grower, Part
+from random_graph_control import CONTROL
+from random_graph_grower import Grower, Part
 
 from gradgen.samples import RANGE
 
@@ -60,5 +61,5 @@ STOPPING: dict[str, Part] = {
     "Hardmax": _hardmax,
     "NonZero": _nonzero,
 }
-PARTS: dict[str, Part] = {**STOPPING}
+PARTS: dict[str, Part] = {**STOPPING, **CONTROL}
 __all__ = ["PARTS", "STOPPING"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import onnx.parser
 import pytest
-from random_graphs import table
+from random_graph_samples import table
 
 from gradgen.evaluate import Evaluator, to_float64
 from gradgen.samples import build
