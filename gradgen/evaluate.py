@@ -103,6 +103,7 @@ def _load_reference(model: onnx.ModelProto) -> Callable[[Mapping[str, np.ndarray
 
     from gradgen import (
         evaluate_ops,
+        evaluate_ops_attention,
         evaluate_ops_data,
         evaluate_ops_recurrent,
         evaluate_ops_signal,
@@ -113,7 +114,14 @@ def _load_reference(model: onnx.ModelProto) -> Callable[[Mapping[str, np.ndarray
     with contextlib.suppress(Exception):  # over 2 GB it cannot; types are then found at run time
         model = onnx.shape_inference.infer_shapes(model)
     model = _name_outputs(model)
-    modules = (evaluate_ops, evaluate_ops_data, evaluate_ops_recurrent, evaluate_ops_signal, evaluate_ops_windows)
+    modules = (
+        evaluate_ops,
+        evaluate_ops_attention,
+        evaluate_ops_data,
+        evaluate_ops_recurrent,
+        evaluate_ops_signal,
+        evaluate_ops_windows,
+    )
     reference = ReferenceEvaluator(model, new_ops=[op for module in modules for op in module.REPLACEMENTS])
 
     def call(feeds: Mapping[str, np.ndarray]) -> list:
