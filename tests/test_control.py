@@ -306,3 +306,21 @@ def test_the_gradient_of_a_function_with_bodies():
     got = sum(float((found[f"grad_{k}"] * direction[k]).sum()) for k in feeds)
     assert primal["y"].shape == (2,)
     assert abs(want - got) < 1e-6 * max(1, abs(want))
+
+
+def test_constants_decide_nested_branches():
+    """A branch that is decided against goes with the nodes inside it, which are decided as well."""
+    text = """
+    g (double[3] x) => (double[3] y) <bool yes = {1}, bool no = {0}> {
+      y = If(yes) <
+        then_branch = a () => (double[3] t) {
+          t = If(no) < then_branch = c () => (double[3] p) { p = Cos(x) },
+                       else_branch = d () => (double[3] q) { q = Sin(x) } >
+        },
+        else_branch = b () => (double[3] e) {
+          e = If(yes) < then_branch = f () => (double[3] r) { r = Exp(x) },
+                        else_branch = h () => (double[3] s) { s = Neg(x) } >
+        }
+      >
+    }"""
+    check(model(text), {"x": draw(3)})

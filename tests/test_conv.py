@@ -191,3 +191,20 @@ def test_patches_of_blocks_that_are_known_at_run_time_alone() -> None:
     found = Evaluator(model, strict=True)({**feeds, "grad_Y": ct})["grad_X"]
     windows = np.lib.stride_tricks.sliding_window_view(ct, (3, 2), axis=(2, 3))[:, :, ::2]
     np.testing.assert_array_equal(found, windows.transpose(0, 1, 4, 5, 2, 3).reshape(2, 18, 6))
+
+
+@pytest.mark.parametrize("attributes", [{"output_shape": [7, 5]}, {"auto_pad": "SAME_UPPER"}, {"pads": [1, 0, 0, 1]}])
+def test_a_transposed_convolution_whose_rank_is_not_inferred(attributes: dict[str, Any]) -> None:
+    """With a kernel of unknown size the standard infers no rank, and what follows has none either."""
+    shapes: dict[str, list[Any]] = {"X": ["n", "c", "h", "w"], "W": ["C", "K", "p", "q"]}
+    primal = build("ConvTranspose", shapes, strides=[2, 1], **attributes)
+    primal.graph.node.append(onnx.helper.make_node("ReduceSumSquare", ["Y"], ["Z"], name="square", keepdims=0))
+    primal.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("Z", onnx.TensorProto.FLOAT, []))
+    model = gradgen.grad(primal, wrt=["X", "W"])
+    rng = np.random.default_rng(6)
+    feeds = {"X": rng.standard_normal((1, 2, 3, 4)), "W": rng.standard_normal((2, 2, 3, 2))}
+    found = Evaluator(model, strict=True)({n: a.astype(np.float32) for n, a in feeds.items()})
+    for name, value in feeds.items():
+        direction = rng.standard_normal(value.shape)
+        want = directional(Evaluator(to_float64(primal)), feeds, {name: direction}, {"Z": np.ones(())})
+        np.testing.assert_allclose((found[f"grad_{name}"] * direction).sum(), want.value, rtol=1e-4)

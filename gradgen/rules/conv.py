@@ -232,6 +232,8 @@ def conv_transpose_vjp(
 ):  # fmt: skip
     """dX = Conv(dY, W), dW = Σ_n X·im2col(dY)ᵀ, dB = Σ dY over all but the channels."""
     windows = {"strides": strides, "dilations": dilations}
+    if dY.shape is None:  # The standard infers no rank where the size of the kernel is not known
+        dY.shape = (X.shape[0], *[None] * (X.rank - 1))
     if pads is None:
         begin, end = _transpose_pads(X, W, windows, output_padding, output_shape, auto_pad)
         image, pads = op.Pad(dY, op.Concat(NONE, begin, NONE, end, axis=0)), [0] * len(strides) * 2
