@@ -23,6 +23,8 @@ _FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16}
 _DTYPE_ATTRIBUTES = {"to", "dtype", "output_datatype", "softmax_precision"}
 # Operators that onnxruntime takes in float64 but computes, in part, in float32.
 _INEXACT = {"Celu", "Gelu", "GroupNormalization", "LayerNormalization", "RMSNormalization", "Shrink"}
+# Operators that onnxruntime loads in float64 and refuses when they run.
+_SINGLE = {"GRU", "LSTM"}
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
 
@@ -99,12 +101,20 @@ def _load_onnxruntime(model: onnx.ModelProto) -> Callable[[Mapping[str, np.ndarr
 def _load_reference(model: onnx.ModelProto) -> Callable[[Mapping[str, np.ndarray]], list]:
     from onnx.reference import ReferenceEvaluator
 
-    from gradgen import evaluate_ops, evaluate_ops_data, evaluate_ops_windows
+<<<<<<< HEAD
+    from gradgen import evaluate_ops, evaluate_ops_data, evaluate_ops_recurrent, evaluate_ops_windows
+=======
+    from gradgen import evaluate_ops, evaluate_ops_attention, evaluate_ops_data, evaluate_ops_windows
+>>>>>>> g3
 
     # Context-dependent functions of the standard need the types of their inputs.
     with contextlib.suppress(Exception):  # over 2 GB it cannot; types are then found at run time
         model = onnx.shape_inference.infer_shapes(model)
-    modules = (evaluate_ops, evaluate_ops_data, evaluate_ops_windows)
+<<<<<<< HEAD
+    modules = (evaluate_ops, evaluate_ops_data, evaluate_ops_recurrent, evaluate_ops_windows)
+=======
+    modules = (evaluate_ops, evaluate_ops_attention, evaluate_ops_data, evaluate_ops_windows)
+>>>>>>> g3
     reference = ReferenceEvaluator(model, new_ops=[op for module in modules for op in module.REPLACEMENTS])
 
     def call(feeds: Mapping[str, np.ndarray]) -> list:
@@ -128,6 +138,8 @@ def _obstacle(model: onnx.ModelProto) -> str:
             return f"{node.op_type}: onnxruntime draws anew in each run"
         if double and node.op_type in _INEXACT:
             return f"{node.op_type}: onnxruntime computes it in float32"
+        if double and node.op_type in _SINGLE:
+            return f"{node.op_type}: onnxruntime has no float64 kernel"
     return ""
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -13,6 +14,9 @@ from gradgen.engine.link import CONSTANT_MARK
 from gradgen.engine.registry import Registry
 from gradgen.engine.values import FLOATS
 from gradgen.errors import GradientError
+
+NAMES_KEY = "gradgen.names"
+FIXED_KEY = "gradgen.fixed"
 
 
 def find_values(
@@ -43,6 +47,23 @@ def find_values(
     if problems:
         raise GradientError("; ".join(problems))
     return sources, targets
+
+
+def check_fixed(metadata: Mapping[str, str], sources: Sequence[ir.Value], targets: Sequence[ir.Value]) -> None:
+    """Refuse the derivative of a gradient with respect to a constant on whose content that gradient relies.
+
+    A gradient model was specialised to the content of some scalars (an exponent of 2, a factor of 1): it is right, but
+    it no longer shows how the gradients depend on them.
+    """
+    fixed = set(json.loads(metadata.get(FIXED_KEY, "[]")))
+    roles = json.loads(metadata.get(NAMES_KEY, "{}"))
+    asked = sorted(v.name for v in sources if v.name and v.name in fixed)
+    gradients = [v.name for v in targets if roles.get(v.name or "", {}).get("role") == "gradient"]
+    if asked and gradients:
+        raise GradientError(
+            f"wrt: {', '.join(map(repr, asked))} was a constant when '{gradients[0]}' was made, and is built into it; name "
+            "it in the wrt of that call too"
+        )
 
 
 def _resolve(
@@ -94,4 +115,4 @@ def parameter_values(graph: ir.Graph, registry: Registry, opset: int) -> list[ir
 
 def _differentiable(use: Any, registry: Registry, opset: int) -> bool:
     row = registry.find(use.node.domain, use.node.op_type, opset)
-    return row is None or row.disposition(use.idx) == "rule"
+    return row is None or row.disposition(use.idx) in ("rule", "body")

@@ -298,7 +298,8 @@ def show(rows: list[Row]) -> None:
     console.print(table)
     for r in rows:
         if r.verdict != "right":
-            console.print(f"{r.model}: {r.verdict} {r.worst_at}", markup=False)
+            lines = f"{r.model}: {r.verdict} {r.worst_at}".splitlines()
+            console.print("\n".join(lines[:3] + ["  …"] * (len(lines) > 3)), markup=False)
 
 
 @click.command(help=__doc__)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from gradgen.engine.flow import Flow, flows_of, row_of
 from gradgen.engine.registry import Registry
 from gradgen.engine.rows import Row
 from gradgen.engine.subgraphs import captures
@@ -59,18 +61,107 @@ def analyse(
     stop: Iterable[ir.Value] = (),
 ) -> Activity:
     """Activity of a topologically ordered list of nodes; no derivative flows through the values of `stop`."""
-    active, stopped = set(sources), set(stop)
-    rows = [registry.find(n.domain, n.op_type, opset) for n in nodes]
-    for node, row in zip(nodes, rows, strict=True):
-        if any(value in active and kind != "zero" for _, value, kind in edges(node, row)):
-            active.update(v for v in node.outputs if is_float(v.dtype) and v not in stopped)
+    active = _active(nodes, sources, registry, opset, frozenset(stop))
+    useful, path = _useful(nodes, targets, active, registry, opset)
+    return Activity(active, useful, path)
+
+
+def analyse_body(
+    flow: Flow,
+    node: ir.Node,
+    active: AbstractSet[ir.Value],
+    useful: AbstractSet[ir.Value],
+    registry: Registry,
+    opset: int,
+) -> Activity:
+    """Activity inside one of a node's subgraphs, over all iterations: a value that is carried from one to the next may
+    become active, or useful, in a later one.
+
+    Args:
+        flow: what connects the subgraph with the node.
+        node: the node.
+        active, useful: the values outside.
+        registry, opset: where rules are looked up.
+    """
+    nodes, graph = list(flow.graph), flow.graph
+    sources = flow.sources(node, active)
+    while True:
+        inside = _active(nodes, sources, registry, opset)
+        carried = {graph.inputs[j] for o, j in flow.repeats if graph.outputs[o] in inside}
+        if carried <= sources:
+            break
+        sources |= carried
+    targets = flow.targets(node, useful)
+    while True:
+        back, path = _useful(nodes, targets, inside, registry, opset)
+        carried = {graph.outputs[o] for o, j in flow.repeats if graph.inputs[j] in back and graph.outputs[o] in inside}
+        if carried <= targets:
+            return Activity(inside, back, path)
+        targets |= carried
+
+
+def _active(
+    nodes: Sequence[ir.Node],
+    sources: Iterable[ir.Value],
+    registry: Registry,
+    opset: int,
+    stopped: AbstractSet[ir.Value] = frozenset(),
+) -> set[ir.Value]:
+    active = set(sources)
+    for node in nodes:
+        active.update(v for v in _outputs_reached(node, active, registry, opset) if v not in stopped)
+    return active
+
+
+def _outputs_reached(node: ir.Node, active: set[ir.Value], registry: Registry, opset: int) -> list[ir.Value]:
+    """The outputs that depend differentiably on active values."""
+    row = row_of(node, registry, opset)
+    if not any(value in active and kind != "zero" for _, value, kind in edges(node, row)):
+        return []
+    outputs = [v for v in node.outputs if is_float(v.dtype)]
+    flows = flows_of(node, row)
+    if not flows:
+        return outputs
+    reached = {
+        node.outputs[k]
+        for flow in flows
+        for inside in [analyse_body(flow, node, active, frozenset(), registry, opset).active]
+        for o, k in flow.leaves
+        if flow.graph.outputs[o] in inside
+    }
+    reached.update(output for flow in flows for value, output in flow.around(node) if value in active)
+    return [v for v in outputs if v in reached]
+
+
+def _useful(
+    nodes: Sequence[ir.Node], targets: Iterable[ir.Value], active: set[ir.Value], registry: Registry, opset: int
+) -> tuple[set[ir.Value], list[ir.Node]]:
     useful = set(targets)
     path = []
-    for node, row in zip(reversed(nodes), reversed(rows), strict=True):
+    for node in reversed(nodes):
         if not any(v in useful and v in active for v in node.outputs):
             continue
-        operands = [value for _, value, kind in edges(node, row) if kind != "zero" and value in active]
+        operands = _operands_needed(node, active, useful, registry, opset)
         if operands:
             useful.update(operands)
             path.append(node)
-    return Activity(active, useful, path[::-1])
+    return useful, path[::-1]
+
+
+def _operands_needed(
+    node: ir.Node, active: set[ir.Value], useful: set[ir.Value], registry: Registry, opset: int
+) -> list[ir.Value]:
+    """The active operands and captured values on which the useful outputs depend differentiably."""
+    row = row_of(node, registry, opset)
+    operands = [value for _, value, kind in edges(node, row) if kind != "zero" and value in active]
+    flows = flows_of(node, row)
+    if not flows:
+        return operands
+    needed: set[ir.Value | None] = set()
+    receiving = {v for v in node.outputs if v in useful and v in active}
+    for flow in flows:
+        inside = analyse_body(flow, node, active, receiving, registry, opset)
+        needed.update(node.inputs[i] for i, j in flow.enters if inside.receives(flow.graph.inputs[j]))
+        needed.update(v for v in inside.useful if v in active)
+        needed.update(value for value, output in flow.around(node) if output in receiving)
+    return [v for v in operands if v in needed]

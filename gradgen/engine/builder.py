@@ -10,8 +10,14 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+<<<<<<< HEAD
+from gradgen.engine.bodies import Subgraph, make_graph
 from gradgen.engine.inference import evaluate, infer_types, shape_elements
+from gradgen.engine.values import AttributeParameter, Value
+=======
+from gradgen.engine.inference import evaluate, infer_graphs, infer_types, shape_elements
 from gradgen.engine.values import Value
+>>>>>>> g3
 from gradgen.errors import GradientError
 from gradgen.rules import peephole
 from gradgen.rules.lang import DOMAIN, OPSET, RuleFunction, building
@@ -37,8 +43,9 @@ class Builder:
     Args:
         bodies: resolves a library function's name to its compiled body (an onnx_ir Function).
         opset: the ai.onnx opset that nodes are emitted for.
-        lenient: give float constants the element type of their peers: some bodies of the standard (that of
-            MeanVarianceNormalization) hold float32 constants beside inputs of any float type.
+        lenient: for bodies of the standard, which are read for one use. Gives float constants the element type of
+            their peers: some bodies (that of MeanVarianceNormalization) hold float32 constants beside inputs of any
+            float type. Gives the values in their graphs types.
     """
 
     def __init__(self, bodies: Callable[[str], ir.Function] | None = None, opset: int = OPSET, lenient: bool = False):
@@ -79,18 +86,20 @@ class Builder:
     ) -> Any:
         """Emit a node, or what is equal to it and cheaper; returns its value (a list of them unless outputs is 1)."""
         schema = find_schema(op_type, domain, self.opset)
+        traced = [v for v in attributes.values() if isinstance(v, Subgraph)]
+        captures = [*captures, *(pair for graph in traced for pair in graph.captures)]
         values = self._coerce(schema, inputs)
         if self.lenient and schema is not None:
             values = self._agree(schema, values)
         attrs = {k: _attribute(k, v) for k, v in attributes.items() if v is not None}
         open_attributes = any(a.ref_attr_name is not None for a in attrs.values())
-        if outputs == 1 and not captures and domain == "" and not open_attributes:
+        if outputs == 1 and not captures and not traced and domain == "" and not open_attributes:
             with building(self):
                 simpler = peephole.simplify(op_type, values, attrs)
             if simpler is not None:
                 return simpler
         key = (domain, op_type, tuple(map(id, values)), outputs, tuple(sorted((k, _key(a)) for k, a in attrs.items())))
-        deterministic = not captures and (schema is None or not _is_random(op_type))
+        deterministic = not captures and not traced and (schema is None or not _is_random(op_type))
         if deterministic and key in self._seen:
             results = self._seen[key]
             return results[0] if outputs == 1 else list(results)
@@ -122,6 +131,22 @@ class Builder:
         results = self.inline(self._bodies(function.name), values, {k: _attribute(k, v) for k, v in attributes.items()})
         return _shaped(function, results[0], values) if len(results) == 1 else results
 
+    def subgraph(self, parameters: Sequence[Value], fn: Callable[..., Any]) -> Subgraph:
+        """Trace a Python function into a graph for an attribute; it may read values of this builder, which it captures.
+
+        Args:
+            parameters: the types of the graph's inputs.
+            fn: called with one value per parameter; emits nodes and returns the graph's results.
+        """
+        from gradgen.engine.specialise import needed
+
+        inner = Builder(self._bodies, self.opset, self.lenient)
+        inputs = [Value(p.dtype, p.shape, label=p.label) for p in parameters]
+        with building(inner):
+            results = fn(*inputs)
+        listed = [inner._value(r) for r in (results if isinstance(results, list | tuple) else [results])]
+        return make_graph(inputs, listed, needed(inner.nodes, listed))
+
     def inline(
         self, function: ir.Function, args: Sequence[Value | None], attributes: Mapping[str, ir.Attr]
     ) -> list[Value | None]:
@@ -140,6 +165,8 @@ class Builder:
                 results = self._library_call(node.op_type, values, attrs)
             else:
                 captures = _captures(node, attrs, env)
+                if self.lenient and any(attr_graphs(a) for a in attrs.values()):
+                    infer_graphs(node, values, captures, self.opset)
                 wanted = len(node.outputs)
                 domain = "" if node.domain == "ai.onnx" else node.domain
                 result = self.node(node.op_type, values, attrs, wanted, domain, captures)
@@ -188,12 +215,12 @@ class Builder:
     def _agree(self, schema: onnx.defs.OpSchema, values: list[Value | None]) -> list[Value | None]:
         """Give float constants the element type of the inputs that they share one with."""
         names = _type_names(schema, len(values))
-        computed = {names[k]: v.dtype for k, v in enumerate(values) if v is not None and v.const is None and v.dtype}
+        computed = {names[k]: v.dtype for k, v in enumerate(values) if v is not None and v.peek is None and v.dtype}
         return [
             self.constant(v.const, computed[names[k]])
             if v is not None
-            and v.const is not None
-            and v.const.dtype.kind == "f"
+            and v.peek is not None
+            and v.peek.dtype.kind == "f"
             and computed.get(names[k], v.dtype) != v.dtype
             else v
             for k, v in enumerate(values)
@@ -208,7 +235,7 @@ class Builder:
             and result.shape is not None
         ):
             return self.constant(np.asarray(result.elements, np.int64).reshape(() if not result.shape else (-1,)))
-        if not node.inputs or any(v is not None and v.const is None for v in node.inputs):
+        if not node.inputs or any(v is not None and v.peek is None for v in node.inputs):
             return None
         if result.size is None or result.size > FOLD_LIMIT:
             return None
@@ -271,8 +298,12 @@ def _constant_array(attrs: Mapping[str, ir.Attr]) -> np.ndarray:
 
 
 def _attribute(name: str, value: Any) -> ir.Attr:
+    if isinstance(value, AttributeParameter):
+        return ir.Attr(name, value.attr.type, None, ref_attr_name=value.attr.ref_attr_name)
     if isinstance(value, ir.Attr):
         return value
+    if isinstance(value, Subgraph):
+        return ir.AttrGraph(name, value.graph)
     if isinstance(value, ir.DataType):
         return ir.AttrInt64(name, int(value))
     if isinstance(value, list | tuple):
@@ -320,7 +351,8 @@ def find_schema(op_type: str, domain: str, opset: int) -> onnx.defs.OpSchema | N
 
 
 def _type_names(schema: onnx.defs.OpSchema | None, count: int) -> list[str]:
+    """For each operand the type parameter of its formal; operands of a heterogeneous variadic one share none."""
     if schema is None:
         return ["T"] * count
-    formals = list(schema.inputs)
-    return [formals[min(i, len(formals) - 1)].type_str for i in range(count)]
+    formals = [schema.inputs[min(i, len(schema.inputs) - 1)] for i in range(count)]
+    return [f.type_str if f.is_homogeneous else f"{f.type_str}/{i}" for i, f in enumerate(formals)]

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from gradgen.engine.bodies import bind_captures
 from gradgen.engine.names import Names
 from gradgen.engine.registry import Registry, is_random
 from gradgen.engine.rows import Form
 from gradgen.engine.specialise import Template, specialise
-from gradgen.engine.subgraphs import graphs
-from gradgen.engine.values import UnknownTypeError, Value
+from gradgen.engine.subgraphs import graphs, graphs_of, settle
+from gradgen.engine.values import UnknownTypeError, Value, is_float
 from gradgen.errors import GradientError
 from gradgen.rules.lang import RuleFunction
 
@@ -40,10 +41,14 @@ class Knowledge:
 
     Args:
         variable: values that are never static knowledge (the wrt and the overridable initializers).
+
+    Attributes:
+        fixed: the float constants on whose content the linked nodes rely.
     """
 
     def __init__(self, variable: set[ir.Value] | None = None):
         self.variable = variable or set()
+        self.fixed: set[ir.Value] = set()
         self._constants: dict[ir.Value, np.ndarray | None] = {}
 
     def constant(self, value: ir.Value) -> np.ndarray | None:
@@ -51,6 +56,11 @@ class Knowledge:
         if value not in self._constants:
             self._constants[value] = self._read(value)
         return self._constants[value]
+
+    def fix(self, value: ir.Value) -> None:
+        """Record that the backward pass holds for this content of a float constant alone."""
+        if is_float(value.dtype):
+            self.fixed.add(value)
 
     def learn(self, value: ir.Value, content: np.ndarray) -> None:
         """Record the content of a value that was computed from constants and static shapes."""
@@ -139,11 +149,16 @@ class Linker:
     def draws(self, node: ir.Node) -> bool:
         """Whether a node draws random numbers, and so must never be repeated."""
         row = self.registry.find(node.domain, node.op_type, self.opset)
+        if row is not None and isinstance(row.random, str):
+            switch = next((v for i, v in enumerate(node.inputs) if row.input_name(i) == row.random), None)
+            known = None if switch is None else self.knowledge.constant(switch)
+            return switch is not None and (known is None or bool(np.any(known)))
         if row is not None and row.random is not None:
-            return row.random
+            return bool(row.random)
         return row is None and node.domain in ("", "ai.onnx") and not graphs(node) and is_random("", node.op_type)
 
-    def _append(self, node: ir.Node) -> None:
+    def append(self, node: ir.Node) -> None:
+        """Put a node at the linker's place."""
         if self._anchor is None:
             self.graph.append(node)
         else:
@@ -213,7 +228,7 @@ class Linker:
         node = ir.Node("", op_type, inputs, ir.convenience.convert_attributes(attributes), outputs=[out])
         node.name = self.names.unique(f"{out.name}/{op_type}")
         node.metadata_props["gradgen.node"] = like.name or ""
-        self._append(node)
+        self.append(node)
         return out
 
     def add(self, pair: Sequence[ir.Value], like: ir.Value) -> ir.Value:
@@ -223,6 +238,26 @@ class Linker:
         assert producer is not None
         producer.metadata_props["gradgen.sum"] = "1"
         return out
+
+    def value(self, base: str, like: ir.Value) -> ir.Value:
+        """A new value with the type and shape of another, to become an input of a subgraph."""
+        return ir.Value(name=self.names.unique(base), type=like.type, shape=like.shape)
+
+    def structured(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        graphs: Mapping[str, ir.Graph],
+        like: Sequence[ir.Value],
+        base: str,
+        **attributes: Any,
+    ) -> list[ir.Value]:
+        """Append one node with subgraphs whose results have the types and shapes of `like`."""
+        outputs = [ir.Value(name=self.names.unique(base), type=v.type, shape=v.shape) for v in like]
+        attrs = [*(ir.AttrGraph(k, g) for k, g in graphs.items()), *ir.convenience.convert_attributes(attributes)]
+        node = ir.Node("", op_type, inputs, attrs, outputs=outputs, name=self.names.unique(f"{base}/{op_type}"))
+        self.append(node)
+        return outputs
 
     def publish(self, value: ir.Value, name: str, like: ir.Value) -> ir.Value:
         """Give a result its public name, and the type and shape of `like`; one that has a name already is copied."""
@@ -268,10 +303,9 @@ class Linker:
                 ),
             )
         except UnknownTypeError as error:
-            raise GradientError(
-                f"{origin}: rule '{rule}' needs types: {error}; give them with types= or value_info, "
-                "or let shape inference reach the value"
-            ) from error
+            raise GradientError(f"{origin}: rule '{rule}' cannot be applied: {error}") from error
+        except GradientError as error:
+            raise GradientError(f"{origin}: rule '{rule}': {error}") from error
         return self._clone(template, actual, names, rule, origin)
 
     def _cached(self, key: tuple, make: Any) -> Template:
@@ -284,6 +318,8 @@ class Linker:
     def _clone(
         self, template: Template, actual: Sequence[ir.Value], names: Mapping[str, str], rule: str, origin: str
     ) -> dict[str, Any]:
+        for position in template.fixed:
+            self.knowledge.fix(actual[position])
         back = {short: name for name, short in names.items()}
         env: dict[int, ir.Value] = {id(t): a for t, a in zip(template.inputs, actual, strict=True)}
         metadata = {"gradgen.rule": rule, "gradgen.node": origin}
@@ -294,8 +330,8 @@ class Linker:
                 return None
             found = env.get(id(value))
             if found is None:
-                assert value.const is not None, f"{rule}: {value} has no producer"
-                found = env[id(value)] = self.constants.get(value.const)
+                assert value.peek is not None, f"{rule}: {value} has no producer"
+                found = env[id(value)] = self.constants.get(value.peek)
             return found
 
         for body in template.nodes:
@@ -309,10 +345,12 @@ class Linker:
                 env[id(value)] = out
                 outputs.append(out)
             inputs = [resolve(v) for v in body.inputs]
-            attributes = _clone_attributes(body, resolve) if body.captures else body.attributes
+            attributes = bind_captures(body, resolve)
+            for graph in graphs_of(attributes):
+                settle(graph, self.names, f"{base}/{body.op_type}", back, metadata)
             node = ir.Node(body.domain, body.op_type, inputs, attributes, outputs=outputs, metadata_props=metadata)
             node.name = outputs[0].name
-            self._append(node)
+            self.append(node)
         return {
             name: [resolve(v) for v in result] if isinstance(result, list) else resolve(result)
             for name, result in template.outputs.items()
@@ -330,22 +368,10 @@ def _library_template(function: RuleFunction, values: list[Value], registry: Reg
     return Template(values, {"result": result}, needed(builder.nodes, [result]))
 
 
-def _clone_attributes(body: Any, resolve: Any) -> dict[str, ir.Attr]:
-    from gradgen.engine.subgraphs import clone_graph
-
-    mapping = {outer: resolve(value) for outer, value in body.captures}
-    result = {}
-    for name, attr in body.attributes.items():
-        if attr.type == ir.AttributeType.GRAPH:
-            attr = ir.AttrGraph(name, clone_graph(attr.value, mapping))
-        result[name] = attr
-    return result
-
-
 def _signature(value: Value | None) -> Any:
     if value is None:
         return None
-    const = None if value.const is None else (value.const.dtype.str, value.const.tobytes())
+    const = None if value.peek is None else (value.peek.dtype.str, value.peek.tobytes())
     return (value.dtype, value.shape, const)
 
 

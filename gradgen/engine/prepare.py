@@ -15,10 +15,16 @@ import onnx.shape_inference
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
+<<<<<<< HEAD
+from gradgen.engine.forward import fill_bodies, move_strays
 from gradgen.engine.inference import evaluate, shape_elements
+=======
+from gradgen.engine.inference import evaluate, infer_shapes, shape_elements
+>>>>>>> g3
 from gradgen.engine.link import Knowledge, small
 from gradgen.engine.opsets import raise_opset
 from gradgen.engine.registry import Registry, is_random
+from gradgen.engine.settling import settle
 from gradgen.engine.subgraphs import graphs
 from gradgen.engine.values import is_float
 from gradgen.errors import GradientError
@@ -95,16 +101,13 @@ def prepare(model: Model, registry: Registry, types: bool = True) -> Prepared:
         GradientError: for a file that is missing or no model, and for a model that the standard does not admit.
     """
     proto, as_ir = read(model)
-    check(proto)
     _normalise_domains(proto)
+    move_strays(proto, registry)
+    check(proto)
     _open_dimensions(proto)
     proto = _inline_functions(proto, registry)
     proto = infer(proto, registry) if types else proto
-    ir_model = ir.from_proto(proto)
-    if base := ir_model.metadata_props.get(BASE_KEY):
-        for value in ir_model.graph.initializers.values():
-            if isinstance(value.const_value, ir.ExternalTensor):
-                value.const_value.base_dir = base
+    ir_model = _from_proto(proto)
     if (ir_model.ir_version or 0) < 4:
         # Before IR 4 every initializer had to be a graph input too, and runtimes never let a caller override it.
         stored = set(ir_model.graph.initializers.values())
@@ -116,9 +119,21 @@ def prepare(model: Model, registry: Registry, types: bool = True) -> Prepared:
         ir_model.opset_imports[""] = opset = MODEL_OPSET
     if opset < MODEL_OPSET and types:
         raise_opset(ir_model, MODEL_OPSET)
-        ir_model = ir.from_proto(infer(ir.to_proto(ir_model), registry))
+        ir_model = _from_proto(infer(ir.to_proto(ir_model), registry))
         opset = MODEL_OPSET
+    if types:
+        ir_model = settle(ir_model, registry, opset, lambda m: _from_proto(infer(ir.to_proto(m), registry)))
     return Prepared(ir_model, opset, as_ir)
+
+
+def _from_proto(proto: onnx.ModelProto) -> ir.Model:
+    """The onnx_ir model, which knows where its external data is."""
+    model = ir.from_proto(proto)
+    if base := model.metadata_props.get(BASE_KEY):
+        for value in model.graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                value.const_value.base_dir = base
+    return model
 
 
 def check(proto: onnx.ModelProto) -> None:
@@ -151,18 +166,17 @@ def infer(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
     """Infer shapes, with the values of shape computations propagated; what cannot be inferred stays open.
 
     onnx leaves the rank open where a shape is computed at run time, though the length of that shape states it, and
-    knows nothing of the results of some ops, where a row's `like` does: both are filled in, and what follows from them
-    is inferred again.
+    knows nothing of the results of some ops, where a row's `like` or its forward body does: these are filled in, and
+    what follows from them is inferred again.
     """
     overridable = _take_overridable(proto)
     spelled = _spell_defaults(proto)
     while True:
         try:
-            proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+            proto = infer_shapes(proto)
         except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
             break
-        ranks, alike = _fill_ranks(proto.graph), _fill_alike(proto, registry)
-        if not ranks and not alike:
+        if not any([_fill_ranks(proto.graph), _fill_alike(proto, registry), fill_bodies(proto, registry)]):
             break
     proto.graph.initializer.extend(overridable)
     for node, given in zip(proto.graph.node, spelled, strict=True):
@@ -245,7 +259,7 @@ def _fill_alike(proto: onnx.ModelProto, registry: Registry) -> bool:
     found = False
     for node in graph.node:
         row = registry.find(node.domain, node.op_type, version)
-        if row is None or not row.like:
+        if row is None or not row.like or row.straight_through is not None:
             continue
         inputs = {row.input_name(i): name for i, name in enumerate(node.input)}
         for index, name in enumerate(node.output):
@@ -312,6 +326,7 @@ def _inline_functions(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelP
     bind(proto.graph.node)
     for function in proto.functions:
         bind(function.node)
+        del function.value_info[:]  # its dimension names are those of one call, and would be shared by all
     kept = [(f.domain, f.name) for f in proto.functions if registry.find(f.domain, f.name, version) is not None]
     return (
         onnx.inliner.inline_selected_functions(proto, kept, exclude=True)
@@ -345,19 +360,25 @@ def learn_constants(graph: ir.Graph, knowledge: Knowledge, opset: int) -> None:
         if is_float(node.outputs[0].dtype):
             continue
         inputs = [describe(v) for v in node.inputs]
-        reads_shape_only = node.op_type == "Shape"
-        if not reads_shape_only and any(v is not None and v.const is None for v in inputs):
-            continue
         out = knowledge.describe(node.outputs[0], {})
         body = BodyNode("", node.op_type, inputs, [out], dict(node.attributes))
         found = shape_elements(body)
         content = None
-        if found is not None and all(isinstance(e, int) for e in found) and out.shape is not None:
-            content = np.asarray(found, np.int64).reshape(() if not out.shape else (-1,))
-        elif not reads_shape_only and inputs and (out.size or 0) <= 256 and out.size is not None:
+        if found is not None:
+            out.elements = found
+            elements[node.outputs[0]] = out
+            if all(isinstance(e, int) for e in found) and out.shape is not None:
+                content = np.asarray(found, np.int64).reshape(() if not out.shape else (-1,))
+        elif (
+            inputs
+            and all(v is None or v.peek is not None for v in inputs)
+            and (out.size or 0) <= 256
+            and out.size is not None
+        ):
             content = evaluate(body, opset)
         if content is not None:
             knowledge.learn(node.outputs[0], np.asarray(content))
+            elements.pop(node.outputs[0], None)
 
 
 def constant_content(node: ir.Node) -> np.ndarray | None:

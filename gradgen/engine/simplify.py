@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from gradgen.engine.subgraphs import graphs
+from gradgen.engine.subgraphs import discard, graphs
 
 
 def remove_unused(graph: ir.Graph) -> None:
@@ -15,6 +15,8 @@ def remove_unused(graph: ir.Graph) -> None:
     for node in reversed(graph):
         if all(not v.uses() and not v.is_graph_output() for v in node.outputs):
             graph.remove(node, safe=True)
+            for sub in graphs(node):
+                discard(sub)
             continue
         for sub in graphs(node):
             remove_unused(sub)

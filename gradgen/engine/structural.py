@@ -1,4 +1,4 @@
-"""What a structural rule gets: a node with subgraphs, its cotangents, and a way to differentiate a graph.
+"""What a structural rule gets: a node with subgraphs, its cotangents, and ways to differentiate a step of it.
 
 FunctionProtos cannot capture outer values, so the rule of a node with subgraphs is a Python function
 `fn(context) -> iterable of (value, cotangent)` that appends nodes of its own.
@@ -6,17 +6,49 @@ FunctionProtos cannot capture outer values, so the rule of a node with subgraphs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
+from gradgen.engine import compound, draws
+from gradgen.engine.activity import Activity, analyse_body
+from gradgen.engine.flow import Flow, flows_of
 from gradgen.engine.link import Linker
 from gradgen.engine.registry import form_function
 from gradgen.engine.simplify import remove_unused
-from gradgen.engine.subgraphs import captures, clone_graph
+from gradgen.engine.subgraphs import captures, clone_graph, insert_output
 from gradgen.engine.values import is_float
-from gradgen.errors import GradientError
+
+Pair = tuple[ir.Value, ir.Value]
+
+
+@dataclass(eq=False)
+class Backward:
+    """One run of a subgraph and its backward pass, in a graph of their own.
+
+    Attributes:
+        flow: what connects the subgraph with the node.
+        graph: a copy of the subgraph with the backward pass appended. Its inputs are those of the subgraph; the rule
+            decides what its inputs and outputs become.
+        inputs: the inputs of the copy, by their positions in the subgraph.
+        copied: from values of the subgraph to those of the copy.
+        seeds: the cotangent of an output, by its position: new values that have to become inputs.
+        cotangents: the cotangent of an input, by its position; None where nothing arrived.
+        captured: the cotangents of active captured values.
+        cut: the cotangents of values of the subgraph that were asked for in place of captured ones.
+    """
+
+    flow: Flow
+    graph: ir.Graph
+    inputs: list[ir.Value]
+    copied: dict[ir.Value, ir.Value | None]
+    seeds: dict[int, ir.Value] = field(default_factory=dict)
+    cotangents: dict[int, ir.Value | None] = field(default_factory=dict)
+    captured: list[Pair] = field(default_factory=list)
+    cut: list[Pair] = field(default_factory=list)
 
 
 class StructuralContext:
@@ -27,6 +59,7 @@ class StructuralContext:
         inputs, outputs: its operands and results.
         cotangents: one per output, None where nothing arrived.
         active: the captured values whose cotangents are wanted.
+        flows: how its subgraphs are connected with it.
     """
 
     def __init__(self, step: Any, cotangents: Sequence[ir.Value | None], linker: Linker):
@@ -37,18 +70,61 @@ class StructuralContext:
         self.cotangents = list(cotangents)
         self.linker = linker
         self.active = [v for v in captures(self.node) if v in step.active]
+        self.flows = flows_of(self.node, step.row)
 
-    def copy(self, attribute: str) -> ir.Graph:
-        """A copy of a subgraph, which reads the same outer values."""
-        graph = clone_graph(self.node.attributes[attribute].value, {})
-        for value in all_values(graph):
-            value.name = self.linker.names.unique(value.name or "value")
-        for node in graph:
+    # Differentiating
+
+    def copy(self, graph: ir.Graph) -> tuple[ir.Graph, dict[ir.Value, ir.Value | None]]:
+        """A copy of a subgraph, which reads the same outer values, and the map from values to their copies."""
+        copied: dict[ir.Value, ir.Value | None] = {}
+        clone = clone_graph(graph, copied)
+        for old, new in copied.items():
+            if new is not None and new.name:
+                new.name = self.linker.names.unique(new.name)
+            content = self.linker.knowledge.constant(old)
+            if content is not None and new is not None:
+                self.linker.knowledge.learn(new, content)
+        for node in ir.traversal.RecursiveGraphIterator(clone):
             node.name = self.linker.names.unique(node.name or node.op_type)
-        return graph
+        return clone, copied
 
-    def differentiate(self, graph: ir.Graph, wrt: Sequence[ir.Value]) -> list[ir.Value | None]:
-        """Append to a graph the backward pass of its outputs, seeded with this node's cotangents.
+    def backward(
+        self,
+        flow: Flow,
+        seeds: Mapping[int, ir.Value] | None = None,
+        cut: Mapping[ir.Value, Sequence[ir.Value]] | None = None,
+    ) -> Backward:
+        """The backward pass of one run of a subgraph, whose forward values are computed anew.
+
+        `seeds` are cotangents of its outputs from outside, by position, where the subgraph can read them there. `cut`
+        names values of the subgraph whose cotangents are wanted in place of that of a captured value.
+        """
+        cut = cut or {}
+        linker, node = self.linker, self.node
+        receiving = {v for v, ct in zip(node.outputs, self.cotangents, strict=False) if ct is not None}
+        activity = analyse_body(flow, node, self.step.active, receiving, linker.registry, linker.opset)
+        graph, copied = self.copy(flow.graph)
+        run = Backward(flow, graph, list(graph.inputs), copied)
+        live = [j for j, v in enumerate(flow.graph.inputs) if activity.receives(v)]
+        seeded = {o for o, k in flow.leaves if node.outputs[k] in receiving}
+        seeded |= {o for o, j in flow.repeats if j in live}
+        for o, value in enumerate(flow.graph.outputs):
+            if o in seeded and activity.receives(value):
+                run.seeds[o] = self.value(f"{value.name}/cotangent", value) if seeds is None else seeds[o]
+        outer = [v for v in self.active if activity.receives(v)]
+        inner = [v for captured in outer for v in cut.get(captured, ())]
+        outer = [v for v in outer if v not in cut]
+        wrt = [*(run.inputs[j] for j in live), *outer, *(copied[v] for v in inner)]
+        found = iter(self.differentiate(graph, wrt, run.seeds))
+        run.cotangents = {j: next(found) for j in live}
+        run.captured = [(v, ct) for v in outer if (ct := next(found)) is not None]
+        run.cut = [(v, ct) for v in inner if (ct := next(found)) is not None]
+        return run
+
+    def differentiate(
+        self, graph: ir.Graph, wrt: Sequence[ir.Value], seeds: Mapping[int, ir.Value]
+    ) -> list[ir.Value | None]:
+        """Append to a graph the backward pass of its outputs; `seeds` holds their cotangents by position.
 
         Returns the cotangent of each wrt inside the graph, None where the outputs do not depend on it.
         """
@@ -56,65 +132,112 @@ class StructuralContext:
         from gradgen.engine.walk import Cotangents, reverse
 
         linker = self.linker.within(graph)
-        targets = list(graph.outputs)
-        steps, replaced = plan_graph(graph, wrt, targets, linker, self.step.origin)
-        seeds = Cotangents(linker, {})
-        for value, ct in zip(targets, self.cotangents, strict=True):
-            if ct is not None and is_float(value.dtype):
-                seeds.add(replaced.get(value, value), ct)
-        found = reverse(steps, {v: t for v in seeds.values() if (t := seeds.total(v)) is not None}, linker)
-        return [found.total(v) for v in wrt]
+        targets = {o: graph.outputs[o] for o in seeds}
+        steps, replaced = plan_graph(graph, wrt, list(targets.values()), linker, self.step.origin)
+        start = Cotangents(linker, {})
+        for o, value in targets.items():
+            start.add(replaced.get(value, value), seeds[o])
+        found = reverse(steps, {v: t for v in start.values() if (t := start.total(v)) is not None}, linker)
+        return [found.total(replaced.get(v, v)) for v in wrt]
 
-    def finish(self, graph: ir.Graph, results: Sequence[ir.Value | None], like: Sequence[ir.Value]) -> None:
-        """Make `results` the outputs of a graph; zeros where None, of the type and shape of `like`."""
-        from gradgen.rules.library import zeros_like
+    def input_cotangent(self, run: Backward, position: int) -> ir.Value:
+        """The cotangent of an input of a subgraph, in the graph of its backward pass; zeros where nothing arrived."""
+        return run.cotangents.get(position) or self.zeros(run.inputs[position], run.graph)
 
-        linker = self.linker.within(graph)
-        outputs = []
-        for result, value in zip(results, like, strict=True):
-            inner = linker.library(zeros_like, value) if result is None else result
-            outputs.append(linker.node("Identity", [inner], value, f"{self.step.origin}/{value.name}/cotangent"))
+    def finish(self, graph: ir.Graph, results: Sequence[ir.Value], like: Sequence[ir.Value]) -> None:
+        """Make `results` the outputs of a graph, with the types and shapes of `like`, and remove its inputs and what is
+        not needed."""
+        linker, origin = self.linker.within(graph), self.step.origin
+        outputs = [
+            linker.node("Identity", [result], value, f"{origin}/{value.name}/cotangent")
+            for result, value in zip(results, like, strict=True)
+        ]
         graph.outputs.clear()
         graph.outputs.extend(outputs)
+        graph.inputs.clear()
         remove_unused(graph)
-        repeated = [n for n in ir.traversal.RecursiveGraphIterator(graph) if linker.draws(n)]
-        if repeated:
-            raise GradientError(
-                f"{self.step.origin} ({self.node.op_type}): its backward pass needs the value of the random node "
-                f"'{repeated[0].name}' ({repeated[0].op_type}) inside a branch, and a random node is never repeated; "
-                "move the draw out of the branch"
-            )
+
+    def residuals(self, run: Backward) -> list[Pair]:
+        """What the finished graph of a step reads of the forward pass and cannot compute anew: values that repeat, and
+        random draws. Pairs of the forward subgraph's value and the one that stands for it, which has to become an input.
+        """
+        repeated = [j for _, j in run.flow.repeats]
+        saved = draws.take_out(run.graph, run.copied, self.linker)
+        return [(run.flow.graph.inputs[j], run.inputs[j]) for j in repeated if run.inputs[j].uses()] + saved
+
+    def sum(self, graph: ir.Graph, total: ir.Value, part: ir.Value) -> ir.Value:
+        """A sum that grows by a contribution, inside a subgraph."""
+        return compound.add(self.linker.within(graph), [total, part], total, f"{total.name}/next")
+
+    # Writing
+
+    def emit_one(self, op_type: str, inputs: Sequence[ir.Value | None], like: ir.Value, **attributes: Any) -> ir.Value:
+        """Append a node; its output has the type and shape of `like`."""
+        return self.linker.node(
+            op_type, inputs, like, f"{self.step.origin}/{self.step.form.rule}/{op_type}", **attributes
+        )
+
+    def zeros(self, like: ir.Value, graph: ir.Graph | None = None) -> ir.Value:
+        """Zeros of the type and shape of a value, in a subgraph or beside the node."""
+        return compound.zeros(self.linker if graph is None else self.linker.within(graph), like)
+
+    def pull(self, op_type: str, inputs: Sequence[ir.Value], ct: ir.Value, **attributes: Any) -> list[Pair]:
+        """The derivative of an op with these inputs, which is not computed here: (input, contribution) pairs."""
+        from gradgen.engine.plan import make_step, pull_back
+
+        attrs = ir.convenience.convert_attributes(attributes)
+        node = ir.Node("", op_type, inputs, attrs, outputs=[self.value(op_type, ct)], name=self.step.origin)
+        row = self.linker.registry.find("", op_type, self.linker.opset)
+        assert row is not None
+        activity = Activity({*self.step.active, *node.outputs}, set(node.outputs), [node])
+        pairs = pull_back(make_step(node, row, activity, self.linker), [ct], self.linker)
+        for index in range(len(inputs)):
+            node.replace_input_with(index, None)
+        return pairs
+
+    def constant(self, number: int) -> ir.Value:
+        """An int64 scalar."""
+        return self.linker.constants.get(np.asarray(number, np.int64))
+
+    def add(self, graph: ir.Graph, value: ir.Value) -> None:
+        """Make a value of a forward subgraph one more of its outputs."""
+        like = value
+        if value.producer() is None or value.is_graph_output():
+            value = self.linker.within(graph).node("Identity", [value], like, f"{self.step.origin}/{like.name}/saved")
+        graph.outputs.append(value)
+
+    def insert_output(self, index: int) -> ir.Value:
+        """One more output of the forward node, in front of the one at `index`."""
+        return insert_output(self.node, index)
+
+    def named(self, value: ir.Value) -> ir.Value:
+        """An output of the forward node, which gets a name where it was left out."""
+        value.name = value.name or self.linker.names.unique(f"{self.step.origin}/output")
+        return value
 
     def emit(
-        self, op_type: str, inputs: Sequence[ir.Value | None], graphs: dict[str, ir.Graph], like: Sequence[ir.Value]
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        graphs: Mapping[str, ir.Graph],
+        like: Sequence[ir.Value],
+        **attributes: Any,
     ) -> list[ir.Value]:
         """Append a node with subgraphs; its outputs have the types and shapes of `like`."""
-        names = self.linker.names
         base = f"{self.step.origin}/{self.step.form.rule}"
-        outputs = [ir.Value(name=names.unique(f"{base}/{v.name}"), type=v.type, shape=v.shape) for v in like]
-        attributes = [ir.AttrGraph(k, g) for k, g in graphs.items()]
-        node = ir.Node(
-            "", op_type, inputs, attributes, outputs=outputs, name=names.unique(f"{base}/{op_type}"),
-            metadata_props={"gradgen.rule": self.step.form.rule, "gradgen.node": self.step.origin},
-        )  # fmt: skip
-        self.linker.graph.append(node)
+        outputs = self.linker.structured(op_type, inputs, graphs, like, base, **attributes)
+        node = outputs[0].producer()
+        assert node is not None
+        node.metadata_props.update({"gradgen.rule": self.step.form.rule, "gradgen.node": self.step.origin})
         return outputs
 
-
-def all_values(graph: ir.Graph) -> list[ir.Value]:
-    """Every value that a graph defines, nested graphs included."""
-    found = [*graph.inputs, *graph.initializers.values()]
-    for node in ir.traversal.RecursiveGraphIterator(graph):
-        found.extend(v for v in node.outputs if v.name)
-        for attr in node.attributes.values():
-            if attr.type == ir.AttributeType.GRAPH and attr.value is not None:
-                found.extend(attr.value.inputs)
-    return found
+    def value(self, hint: str, like: ir.Value) -> ir.Value:
+        """A new value with the type and shape of another, to become an input of a subgraph."""
+        return self.linker.value(f"{self.step.origin}/{hint}", like)
 
 
-def reverse_structural(
-    step: Any, cotangents: Sequence[ir.Value | None], linker: Linker
-) -> list[tuple[ir.Value, ir.Value]]:
+def reverse_structural(step: Any, cotangents: Sequence[ir.Value | None], linker: Linker) -> list[Pair]:
     """Apply a structural rule; returns (value, contribution) pairs."""
-    context = StructuralContext(step, cotangents, linker)
+    receives = [ct if is_float(v.dtype) else None for v, ct in zip(step.outputs, cotangents, strict=True)]
+    context = StructuralContext(step, receives, linker)
     return [(v, ct) for v, ct in form_function(step.form).fn(context) if ct is not None]

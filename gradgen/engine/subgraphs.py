@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import onnx_ir as ir
 from onnx_ir import _cloner
 
+from gradgen.engine.names import Names
+
 
 def graphs(node: ir.Node) -> list[ir.Graph]:
     """The graphs that a node holds in its attributes."""
+    return graphs_of(node.attributes)
+
+
+def graphs_of(attributes: Mapping[str, ir.Attr]) -> list[ir.Graph]:
+    """The graphs that attributes hold."""
     found: list[ir.Graph] = []
-    for attr in node.attributes.values():
+    for attr in attributes.values():
         if attr.type == ir.AttributeType.GRAPH and attr.value is not None:
             found.append(attr.value)
         elif attr.type == ir.AttributeType.GRAPHS and attr.value is not None:
@@ -40,9 +48,89 @@ def free_values(graph: ir.Graph) -> list[ir.Value]:
     return list(found)
 
 
-def clone_graph(graph: ir.Graph, mapping: Mapping[ir.Value, ir.Value | None]) -> ir.Graph:
-    """A copy of a graph that reads `mapping`'s values in place of the outer ones."""
+def clone_graph(graph: ir.Graph, mapping: dict[ir.Value, ir.Value | None]) -> ir.Graph:
+    """A copy of a graph that reads `mapping`'s values in place of the outer ones; the copies are added to it."""
     cloner = _cloner.Cloner(
-        attr_map={}, value_map=dict(mapping), metadata_props={}, resolve_ref_attrs=False, allow_outer_scope_values=True
+        attr_map={}, value_map=mapping, metadata_props={}, resolve_ref_attrs=False, allow_outer_scope_values=True
     )
     return cloner.clone_graph(graph)
+
+
+def settle(
+    graph: ir.Graph, names: Names, base: str, dimensions: Mapping[str, str], metadata: Mapping[str, str]
+) -> None:
+    """Fit a graph copied from a rule into a model: unique names, the model's names of dimensions, metadata."""
+    values = [*graph.inputs, *graph.initializers.values()]
+    for node in graph:
+        node.name = names.unique(f"{base}/{node.op_type}")
+        node.metadata_props.update(metadata)
+        values.extend(v for v in node.outputs if v.name)
+        for inner in graphs(node):
+            settle(inner, names, base, dimensions, metadata)
+    for value in values:
+        value.name = names.unique(f"{base}/{value.name}")
+        if value.shape is not None:
+            dims = [d if isinstance(d, int) else dimensions.get(d.value or "", d.value) for d in value.shape.dims]
+            value.shape = ir.Shape(dims)
+
+
+def insert_output(node: ir.Node, index: int) -> ir.Value:
+    """One more output of a node, in front of the one at `index`."""
+    node.resize_outputs(len(node.outputs) + 1)
+    *others, new = node.outputs
+    others.insert(index, new)
+    node._outputs = tuple(others)  # onnx_ir appends outputs only
+    for position, value in enumerate(others):
+        value._index = position
+    return new
+
+
+def hoist_initializers(graph: ir.Graph) -> None:
+    """Move the initializers of a graph's subgraphs into it, so that copies of a subgraph share them."""
+    count = Counter(v.name for v in all_values(graph))
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        for inner in graphs(node):
+            for name, value in list(inner.initializers.items()):
+                if value.is_graph_input() or value.is_graph_output():
+                    continue
+                del inner.initializers[name]
+                fresh, suffix = name, 1
+                while count[fresh] > (fresh == name):
+                    suffix += 1
+                    fresh = f"{name}_{suffix}"
+                value.name = fresh
+                count[name] -= 1
+                count[fresh] += 1
+                graph.register_initializer(value)
+
+
+def discard(graph: ir.Graph) -> None:
+    """Let the nodes of a subgraph that is no longer part of a model read nothing."""
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        for index in range(len(node.inputs)):
+            node.replace_input_with(index, None)
+
+
+def splice(graph: ir.Graph, node: ir.Node, names: Names) -> list[ir.Value]:
+    """Move the nodes of a subgraph without inputs in front of the node that it belongs to; returns its outputs."""
+    outputs = list(graph.outputs)
+    graph.outputs.clear()
+    for value in all_values(graph):
+        value.name = names.unique(value.name or "value")
+    nodes = list(graph)
+    for inner in ir.traversal.RecursiveGraphIterator(graph):
+        inner.name = names.unique(inner.name or inner.op_type)
+    graph.remove(nodes)
+    assert node.graph is not None
+    node.graph.insert_before(node, nodes)
+    return outputs
+
+
+def all_values(graph: ir.Graph) -> list[ir.Value]:
+    """Every value that a graph defines, nested graphs included."""
+    found = [*graph.inputs, *graph.initializers.values()]
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        found.extend(v for v in node.outputs if v.name)
+        for inner in graphs(node):
+            found.extend([*inner.inputs, *inner.initializers.values()])
+    return found

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
+from gradgen.engine.compound import add
 from gradgen.engine.link import Linker
 from gradgen.engine.plan import Step, pull_back
 from gradgen.engine.structural import reverse_structural
@@ -31,13 +32,13 @@ class Cotangents:
         return list(self._parts)
 
     def total(self, value: ir.Value) -> ir.Value | None:
-        """The cotangent, or None where nothing arrived; several contributions are merged by a tree of Add."""
+        """The cotangent, or None where nothing arrived; several contributions are added by a tree."""
         parts = self._parts.get(value)
         if parts is None:
             return None
         while len(parts) > 1:
             pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
-            parts = [p[0] if len(p) == 1 else self._linker.add(p, value) for p in pairs]
+            parts = [p[0] if len(p) == 1 else add(self._linker, p, value, f"{value.name}/cotangent") for p in pairs]
         self._parts[value] = parts
         return parts[0]
 

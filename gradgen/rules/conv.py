@@ -12,6 +12,7 @@ from gradgen.rules.library import reshape_like
 
 # The one-hot kernel of im2col is a constant up to this many elements, and tiled at run time beyond.
 KERNEL_LIMIT = 16384
+NONE = np.zeros(2, np.int64)  # the pads of the batch and the channels
 
 
 def conv_defaults(attributes: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
@@ -151,7 +152,7 @@ def _scatter(dY: Any, X: Any, W: Any, kernel: list[int] | None, windows: dict[st
 def _fit(whole: Any, like: Any, begin: Any) -> Any:
     """The part of `whole` from `begin` on that has the spatial size of `like`, with zeros where it ends before."""
     end = op.Add(op.Sub(op.Shape(like, start=2), op.Shape(whole, start=2)), begin)
-    fitted = op.Pad(whole, op.Concat(op.Neg(begin), end, axis=0), None, np.arange(2, like.rank))
+    fitted = op.Pad(whole, op.Concat(NONE, op.Neg(begin), NONE, end, axis=0))
     fitted.shape = like.shape
     return fitted
 
@@ -233,7 +234,7 @@ def conv_transpose_vjp(
     windows = {"strides": strides, "dilations": dilations}
     if pads is None:
         begin, end = _transpose_pads(X, W, windows, output_padding, output_shape, auto_pad)
-        image, pads = op.Pad(dY, op.Concat(begin, end, axis=0), None, np.arange(2, X.rank)), [0] * len(strides) * 2
+        image, pads = op.Pad(dY, op.Concat(NONE, begin, NONE, end, axis=0)), [0] * len(strides) * 2
     else:
         image, pads = _reached(dY, X, kernel_shape, windows, pads, output_padding)
     dX = op.Conv(image, W, group=group, pads=pads, **windows)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 DOMAIN = "gradgen.vjp"
+INTERNAL = "gradgen.internal"
 OPSET = 21
 
 _builder: ContextVar[Any] = ContextVar("gradgen_builder")
@@ -55,6 +56,62 @@ class TracingOpset:
 op: Any = TracingOpset()
 
 
+def subgraph(parameters: Sequence[Any], fn: Callable[..., Any]) -> Any:
+    """Trace a Python function into a graph that `op.Scan(..., body=)`, `op.If(..., then_branch=)` take.
+
+    Args:
+        parameters: values (or `gradgen.engine.values.Value(dtype, shape)`) that give the types of the graph's inputs.
+        fn: called with one value per parameter while the graph is built; returns the graph's results. It may read
+            values of the rule, which the graph then captures.
+
+    Returns:
+        the graph; its `outputs` carry the results' types.
+    """
+    return current_builder().subgraph(parameters, fn)
+
+
+def scan(
+    fn: Callable[..., tuple[Sequence[Any], Sequence[Any]]],
+    states: Sequence[Any],
+    sequences: Sequence[Any],
+    reverse: bool = False,
+) -> tuple[list[Any], list[Any]]:
+    """Emit a Scan along axis 0; where there is one step, the step itself.
+
+    Args:
+        fn: called with the list of states and the list of elements of the sequences at one step; returns the next
+            states, of the same types and shapes, and the elements to collect.
+        states: the states before the first step.
+        sequences: of equal length and known rank.
+        reverse: whether to go from the last step to the first; what is collected keeps the order of the sequences.
+
+    Returns:
+        the final states, and what was collected, stacked along axis 0.
+    """
+    from gradgen.engine.values import Value
+
+    count = len(states)
+    if sequences[0].shape is not None and sequences[0].shape[:1] == (1,):
+        following, collected = fn(list(states), [op.Squeeze(s, [0]) for s in sequences])
+        return list(following), [op.Unsqueeze(c, [0]) for c in collected]
+    elements = [Value(s.dtype, s.shape[1:] if s.rank else ()) for s in sequences]
+
+    def flat(*args: Any) -> list[Any]:
+        following, collected = fn(list(args[:count]), list(args[count:]))
+        return [*following, *collected]
+
+    body = subgraph([*states, *elements], flat)
+    stacked = len(body.outputs) - count
+    directions = {}
+    if reverse:
+        directions = {"scan_input_directions": [1] * len(sequences), "scan_output_directions": [1] * stacked or None}
+    results = op.Scan(
+        *states, *sequences, body=body, num_scan_inputs=len(sequences), _outputs=len(body.outputs), **directions
+    )
+    results = results if isinstance(results, list) else [results]
+    return results[:count], results[count:]
+
+
 @dataclass(eq=False)
 class RuleFunction:
     """A function of the rule language. `kind` is compiled, traced, structural or library."""
@@ -64,6 +121,8 @@ class RuleFunction:
     returns: tuple[str, ...] = ()
     linear: bool = True
     lowering: Callable[..., Any] | None = None
+    flows: Callable[..., Any] | None = None
+    rewrite: Callable[..., Any] | None = None
 
     @property
     def name(self) -> str:
@@ -113,6 +172,22 @@ def vjp(fn: Callable[..., Any] | None = None, *, linear: bool = True) -> Any:
 fwd = vjp
 
 
+def forward(*returns: Any) -> Any:
+    """The forward body of an op that the standard does not define: it is differentiated through what it emits.
+
+    Bare, on an onnxscript function; as `@forward("Y", ...)`, on plain Python over typed values, as a traced rule. The
+    parameters are the op's inputs in order, then its attributes (keyword-only where traced); what is returned are the
+    outputs, by name. It emits standard ops only, and computes what the op's kernel computes. For an op without a schema
+    the signature is the schema.
+
+    A straight-through body is written alike; it may read the op's outputs too, gets float stand-ins for quantised
+    inputs that carry a derivative, and returns float stand-ins for quantised outputs, or None.
+    """
+    if len(returns) == 1 and callable(returns[0]):
+        return RuleFunction(returns[0], "compiled")
+    return lambda fn: RuleFunction(fn, "traced", returns=returns)
+
+
 def library(fn: Callable[..., Any]) -> RuleFunction:
     """A function that rules call: an onnxscript function, the general body, with an optional static lowering."""
     return RuleFunction(fn, "library")
@@ -129,9 +204,21 @@ def traced(*returns: str, linear: bool = True) -> Callable[[Callable[..., Any]],
     return lambda fn: RuleFunction(fn, "traced", returns=tuple(returns), linear=linear)
 
 
-def structural(fn: Callable[..., Any]) -> RuleFunction:
-    """A rule for a node with subgraphs: `fn(context) -> {value: cotangent}`, see gradgen.engine.structural."""
-    return RuleFunction(fn, "structural")
+def structural(
+    fn: Callable[..., Any] | None = None,
+    *,
+    flows: Callable[..., Any] | None = None,
+    rewrite: Callable[..., Any] | None = None,
+) -> Any:
+    """A rule for a node with subgraphs: `fn(context) -> (value, cotangent) pairs`, see gradgen.engine.structural.
+
+    `flows(node)` lists the `Flow` of each subgraph: how its inputs and outputs are connected with the node's. By default
+    a subgraph reads captured values alone and its outputs are the node's. `rewrite(node, linker)` may return values that
+    take the place of the node's outputs, of nodes that it put in front of it; None keeps the node.
+    """
+    if fn is None:
+        return lambda f: RuleFunction(f, "structural", flows=flows, rewrite=rewrite)
+    return RuleFunction(fn, "structural", flows=flows, rewrite=rewrite)
 
 
 def parameters(fn: Callable[..., Any]) -> tuple[list[str], list[str]]:
@@ -141,6 +228,13 @@ def parameters(fn: Callable[..., Any]) -> tuple[list[str], list[str]]:
     for p in inspect.signature(fn).parameters.values():
         (keyword if p.kind is p.KEYWORD_ONLY else positional).append(p.name)
     return positional, keyword
+
+
+def given(computed: Any, value: Any) -> Any:
+    """Inside a straight-through body: `value`, with the derivative of `computed`."""
+    result = current_builder().node("Given", (computed, value), {}, 1, domain=INTERNAL)
+    result.dtype, result.shape = value.dtype, value.shape
+    return result
 
 
 def same_dim(a: int | str | None, b: int | str | None) -> bool:

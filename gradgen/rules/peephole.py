@@ -35,9 +35,12 @@ def peephole(*op_types: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
 
 def _is_scalar(value: Any, number: float) -> bool:
-    """A known one-element tensor that holds `number`."""
-    const = value.const if value is not None else None
-    return const is not None and const.size == 1 and const.reshape(-1)[0] == number
+    """A known one-element tensor that holds `number`; only where it does is its content relied on."""
+    known = value.peek if value is not None else None
+    if known is None or known.size != 1 or known.reshape(-1)[0] != number:
+        return False
+    value.touched = True
+    return True
 
 
 def _broadcasts_into(small: Any, large: Any) -> bool:
@@ -189,7 +192,11 @@ def _expand(inputs, attrs):
 
 @peephole("Concat")
 def _concat(inputs, attrs):
-    return inputs[0] if len(inputs) == 1 else None
+    if len(inputs) == 1:
+        return inputs[0]
+    # An axis of no elements adds nothing to a vector.
+    full = [v for v in inputs if v.const is None or v.const.shape != (0,)]
+    return op.Concat(*full, axis=attrs["axis"]) if full and len(full) < len(inputs) else None
 
 
 @peephole("Sum", "Mean", "Max", "Min")

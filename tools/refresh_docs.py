@@ -1,9 +1,10 @@
-"""Writes into README.md and docs/ what their examples print: `python tools/docs.py [--check] [FILE...]`.
+"""Writes into README.md and docs/ what their examples print: `python tools/refresh_docs.py [--check] [FILE...]`.
 
 A block of Python followed by a block of text is run, and the text becomes what it printed; in a block of the console,
-the lines after `$ ` are run, and what follows each becomes what it printed. Between `<!-- coverage -->` and
-`<!-- end -->` the summary of the rule tables is written. All of a file's examples run in one scratch folder that holds
-a copy of examples/ and the blocks that follow a `<!-- file: NAME -->`.
+the lines after `$ ` are run, and what follows each becomes what it printed. All of a file's examples run in one scratch
+folder that holds a copy of examples/ and the blocks that follow a `<!-- file: NAME -->`. Between `<!-- coverage -->`
+and `<!-- end -->` the summary of the rule tables is written, and in the row `| gradgen | … |` how many of the torch
+cases are refused (tests/test_torch_cases.py shows that all others are right).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ PYTHON = re.compile(r"(?P<head>```python\n(?P<code>.*?)```\n+```text\n)(?P<shown
 STORED = re.compile(r"<!-- file: (?P<name>\S+) -->\n```\w+\n(?P<content>.*?)```", re.DOTALL)
 CONSOLE = re.compile(r"(?P<head>```console\n)(?P<shown>.*?)(?=```)", re.DOTALL)
 COVERAGE = re.compile(r"(?P<head><!-- coverage -->\n)(?P<shown>.*?)(?=<!-- end -->)", re.DOTALL)
+COMPARISON = re.compile(r"(?P<head>\| gradgen \| )(?P<shown>\d+ \| \d+)(?= \| 0 \| 0 \|)")
 # Rounding differs between machines: of these numbers only the place is compared.
 NOISE = re.compile(r"\d\.\d+e-\d+")
 
@@ -44,6 +46,7 @@ def refreshed(page: Path) -> str:
             (folder / match["name"]).write_text(match["content"], encoding="utf-8")
         text = PYTHON.sub(_kept(lambda m: _python(m["code"], folder)), text)
         text = CONSOLE.sub(_kept(lambda m: _console(m["shown"], folder)), text)
+    text = COMPARISON.sub(_kept(lambda _: comparison()), text)
     return COVERAGE.sub(_kept(lambda _: coverage()), text)
 
 
@@ -98,6 +101,23 @@ def coverage() -> str:
     others = sorted({name for _, names in families.values() for name in names})
     lines += ["", f"Known to have a zero derivative, or refused with a reason: {' '.join(others)}."]
     return "\n".join(lines) + "\n"
+
+
+def comparison() -> str:
+    """How many of the torch cases are right and how many refused, as two cells."""
+    import gradgen
+
+    sys.path.insert(0, str(ROOT / "tests"))
+    from torch_cases import load_cases
+
+    cases = load_cases()
+    refused = 0
+    for case in [c for c in cases if c.refused]:
+        try:
+            gradgen.vjp(case.path, wrt=list(case.gradients), of=list(case.cotangents))
+        except gradgen.GradientError:
+            refused += 1
+    return f"{len(cases) - refused} | {refused}"
 
 
 @click.command()

@@ -1,0 +1,95 @@
+"""Zeros and sums of values of any type: element by element for sequences, by presence for optionals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+BOOL = ir.Value(type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([]))
+INT64 = ir.Value(type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([]))
+
+
+def is_sequence(value: ir.Value) -> bool:
+    """Whether a value is a sequence of tensors."""
+    return isinstance(value.type, ir.SequenceType)
+
+
+def is_optional(value: ir.Value) -> bool:
+    """Whether a value is an optional tensor or sequence."""
+    return isinstance(value.type, ir.OptionalType)
+
+
+def element(value: ir.Value) -> ir.Value:
+    """The type of what a sequence or an optional holds, to be used as `like`."""
+    assert isinstance(value.type, ir.SequenceType | ir.OptionalType)
+    return ir.Value(name=value.name, type=value.type.elem_type, shape=value.shape)
+
+
+def zeros(linker: Any, like: ir.Value) -> ir.Value:
+    """Zeros of the type, shape and structure of a value."""
+    from gradgen.rules.library import zeros_like
+
+    if is_sequence(like):
+        return map_elements(linker, [like], like, lambda inner, items: zeros(inner, items[0]))
+    if is_optional(like):
+        return map_present(linker, [like], like, lambda inner, items: zeros(inner, items[0]))
+    return linker.library(zeros_like, like)
+
+
+def add(linker: Any, parts: Sequence[ir.Value], like: ir.Value, base: str) -> ir.Value:
+    """The sum of two values of one type."""
+    if is_sequence(like):
+        return map_elements(linker, parts, like, lambda inner, items: add(inner, items, element(like), base))
+    if is_optional(like):
+        return map_present(linker, parts, like, lambda inner, items: add(inner, items, element(like), base))
+    return linker.add(parts, like)
+
+
+def map_elements(
+    linker: Any,
+    sequences: Sequence[ir.Value],
+    like: ir.Value,
+    fn: Callable[[Any, list[ir.Value]], ir.Value],
+    *,
+    start: ir.Value | None = None,
+    length: ir.Value | None = None,
+    onto: ir.Value | None = None,
+) -> ir.Value:
+    """The sequence of what `fn` makes of the elements of sequences: of as many as the first has, or of `length` from the
+    position `start` on; `onto` is a sequence to which they are appended."""
+    base, item = f"{like.name}/element", element(like)
+    if length is None:
+        length = linker.node("SequenceLength", [sequences[0]], INT64, f"{like.name}/length")
+    if onto is None:
+        bare = ir.Value(type=like.type)  # no element shape: equal empty sequences may become one
+        onto = linker.node("SequenceEmpty", [], bare, f"{like.name}/none", dtype=int(item.dtype or 1))
+    step, go, before = (linker.value(base, kind) for kind in (INT64, BOOL, like))
+    body = ir.Graph([step, go, before], [], nodes=[], opset_imports={"": linker.opset}, name="each")
+    inner = linker.within(body)
+    position = step if start is None else inner.node("Add", [start, step], INT64, base)
+    items = [inner.node("SequenceAt", [s, position], element(s), base) for s in sequences]
+    after = inner.node("SequenceInsert", [before, fn(inner, items)], like, base)
+    body.outputs.extend([inner.node("Identity", [go], BOOL, base), after])
+    return linker.structured("Loop", [length, None, onto], {"body": body}, [like], base)[0]
+
+
+def map_present(
+    linker: Any, optionals: Sequence[ir.Value], like: ir.Value, fn: Callable[[Any, list[ir.Value]], ir.Value]
+) -> ir.Value:
+    """What `fn` makes of the contents of optionals that are all present, or all absent."""
+    base = f"{like.name}/content"
+    has = linker.node("OptionalHasElement", [optionals[0]], BOOL, base)
+    branches = {}
+    for name in ("then_branch", "else_branch"):
+        graph = ir.Graph([], [], nodes=[], opset_imports={"": linker.opset}, name=name)
+        inner = linker.within(graph)
+        if name == "then_branch":
+            items = [inner.node("OptionalGetElement", [o], element(o), base) for o in optionals]
+            result = inner.node("Optional", [fn(inner, items)], like, base)
+        else:
+            result = inner.node("Identity", [optionals[0]], like, base)
+        graph.outputs.append(result)
+        branches[name] = graph
+    return linker.structured("If", [has], branches, [like], base)[0]

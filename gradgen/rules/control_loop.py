@@ -1,0 +1,233 @@
+"""The rule of Loop: a Loop over the iterations in reverse order, which reads what the forward Loop saved of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from gradgen.engine.compound import BOOL, INT64, map_elements
+from gradgen.engine.flow import Flow
+from gradgen.engine.subgraphs import captures
+from gradgen.errors import GradientError
+from gradgen.rules.lang import structural
+
+
+def loop_flows(node):
+    """Inputs are the trip count, the condition and the carried values; those of the body likewise. The body gives the
+    condition, the carried values and a slice of each scan output."""
+    carried = max(len(node.inputs) - 2, 0)
+    enters = tuple((2 + k, 2 + k) for k in range(carried))
+    leaves = tuple((1 + k, k) for k in range(len(node.outputs)))
+    repeats = tuple((1 + k, 2 + k) for k in range(carried))
+    return [Flow(node.attributes["body"].value, enters, leaves, repeats, skips=True)]
+
+
+@structural(flows=loop_flows)
+def loop_vjp(context):
+    """One iteration back: its forward values are computed anew from the carried values before it.
+
+    The forward Loop saves those: as scan outputs where their shape is the same in every iteration, else as sequences.
+    The cotangents of the carried values and those of captured values (sums over the iterations) are what the reverse
+    Loop carries; it runs as often as the forward one did.
+    """
+    node, (flow,) = context.node, context.flows
+    body, count = flow.graph, len(flow.repeats)
+    reads = {v: found for v in context.active if (found := _row_reads(flow, v))}
+    run = context.backward(flow, cut={v: [read.outputs[0] for read in found] for v, found in reads.items()})
+    # Without an iteration the first value is the last: its cotangent passes.
+    carried = [j for _, j in flow.repeats if j in run.cotangents or context.cotangents[j - 2] is not None]
+    outer = [v for v, _ in run.captured]
+    sums = [context.value(f"{v.name}/sum", v) for v in outer]
+    step, go = context.value("step", INT64), context.value("go", BOOL)
+    positions = [row.producer().inputs[1] for row, _ in run.cut]
+    results = [
+        go,
+        *(context.input_cotangent(run, j) for j in carried),
+        *(context.sum(run.graph, s, ct) for s, (_, ct) in zip(sums, run.captured, strict=True)),
+        *(ct for _, ct in run.cut),
+        *(run.copied.get(position, position) for position in positions),
+    ]
+    like = [go, *(body.inputs[j] for j in carried), *outer, *(row for row, _ in run.cut), *positions]
+    context.finish(run.graph, results, like)
+    later = [run.seeds.get(j - 1) or context.value("unread", body.inputs[j]) for j in carried]
+    run.graph.inputs.extend([step, go, *later, *sums])
+
+    slices = [(ct, _item(context.cotangents[o - 1], node.outputs[o - 1])) for o, ct in run.seeds.items() if o > count]
+    saving = [(inner, _plan(flow, node, value), value) for value, inner in context.residuals(run)]
+    if not slices and not saving:
+        saving = [(None, _stacked, body.inputs[0])]
+    for inner, save, value in sorted(saving, key=lambda s: s[1] is not _stacked):
+        slices.append((inner, save(context, body, value)))
+    trips = _trips(context, slices[0][1].counted)
+    _read(context, run, step, trips, slices)
+
+    start = [context.cotangents[j - 2] or context.zeros(context.named(node.outputs[j - 2])) for j in carried]
+    wrt = [*(node.inputs[j] for j in carried), *outer]
+    like = [*wrt, *(_stack_of(v) for v in [*(row for row, _ in run.cut), *positions])]
+    found = context.emit("Loop", [trips, None, *start, *map(context.zeros, outer)], {"body": run.graph}, like)
+    stacks, rows = found[len(wrt) :], [row.producer().inputs[0] for row, _ in run.cut]
+    pairs = list(zip(wrt, found, strict=False))
+    for whole, ct, index in zip(rows, stacks, stacks[len(rows) :], strict=False):
+        pairs.extend(context.pull("Gather", [whole, index], ct, axis=0))
+    return pairs
+
+
+def _row_reads(flow, value):
+    """The Gather nodes that read one row of a captured value each, where nothing else in the body reads it.
+
+    The cotangents of the rows are stacked, and added up once, after the reverse Loop: a sum of the size of the whole
+    value in every iteration would make the cost quadratic.
+    """
+    nodes = [node for node in flow.graph if value in node.inputs]
+    if isinstance(value.type, ir.SequenceType) or any(value in captures(node) for node in flow.graph):
+        return []
+    plain = all(_reads_a_row(node) and node.inputs[0] is value for node in nodes)
+    return nodes if plain else []
+
+
+def _reads_a_row(node):
+    index = node.inputs[1] if node.op_type == "Gather" and not node.domain else None
+    axis = node.attributes.get("axis")
+    known = index is not None and index.shape is not None and node.outputs[0].shape is not None
+    return known and len(index.shape) == 0 and (axis is None or axis.value == 0)
+
+
+def _stack_of(value):
+    """The type of a scan output with this value in each iteration."""
+    return ir.Value(name=value.name, type=value.type, shape=ir.Shape([None, *value.shape]))
+
+
+@dataclass
+class Saved:
+    """What the forward Loop gives for each iteration.
+
+    Attributes:
+        counted: an output with one element for each iteration, which tells how many there were.
+        at: writes into the reverse body the value that belongs to an iteration.
+    """
+
+    counted: ir.Value
+    at: Callable
+
+
+def _item(stack, counted=None):
+    """A value of each iteration, stacked; `counted` is a primal value as long where that is a cotangent."""
+    return Saved(
+        counted or stack, lambda head, like, index: head.node("Gather", [stack, index], like, like.name, axis=0)
+    )
+
+
+def _plan(flow, node, value):
+    """How a value of the body is saved."""
+    if value.type is None:
+        raise GradientError(
+            f"{node.name} ({node.op_type}): the backward pass of an iteration reads '{value.name}', whose type is not "
+            "known; state it in value_info"
+        )
+    if isinstance(value.type, ir.OptionalType):
+        raise GradientError(
+            f"{node.name} ({node.op_type}): the backward pass of an iteration reads the carried optional '{value.name}', "
+            "and optionals cannot be kept for each iteration; take its element before the loop"
+        )
+    if isinstance(value.type, ir.SequenceType):
+        return _flattened
+    return _stacked if _repeats_its_shape(flow, node, value) else _listed
+
+
+def _repeats_its_shape(flow, node, value):
+    """Whether a value of the body is known to have the same shape in every iteration."""
+    if value.shape is None:
+        return False
+    fixed = {d.value for v in flow.outer() if v.shape is not None for d in v.shape if isinstance(d, ir.SymbolicDim)}
+    for o, j in flow.repeats:
+        before, after, first = flow.graph.inputs[j].shape, flow.graph.outputs[o].shape, node.inputs[j].shape
+        if before is not None and before == after and before == first:
+            fixed |= {d.value for d in before if isinstance(d, ir.SymbolicDim)}
+    return all(isinstance(d, int) or d.value in fixed - {None} for d in value.shape)
+
+
+def _stacked(context, body, value):
+    """One more scan output of the forward node."""
+    node = context.node
+    context.add(body, value)
+    node.resize_outputs(len(node.outputs) + 1)
+    out = node.outputs[-1]
+    out.name = context.linker.names.unique(f"{node.name}/{value.name}/saved")
+    out.type, out.shape = value.type, _stack_of(value).shape
+    return _item(out)
+
+
+def _listed(context, body, value):
+    """One more carried value of the forward node: a sequence to which every iteration appends a tensor."""
+    kind = ir.Value(name=value.name, type=ir.SequenceType(value.type))
+    saved = _carry(
+        context, body, kind, lambda inner, before: inner.node("SequenceInsert", [before, value], kind, value.name)
+    )
+    return Saved(saved, lambda head, like, index: head.node("SequenceAt", [saved, index], like, like.name))
+
+
+def _flattened(context, body, value):
+    """A sequence in each iteration: one carried sequence of all their elements, and where each begins and how long it is."""
+    inner = context.linker.within(body)
+    first = []
+
+    def append(inner, before):
+        first.append(inner.node("SequenceLength", [before], INT64, f"{value.name}/first"))
+        return map_elements(inner, [value], value, lambda _, items: items[0], onto=before)
+
+    length = inner.node("SequenceLength", [value], INT64, f"{value.name}/length")
+    lengths = _stacked(context, body, length)
+    saved = _carry(context, body, ir.Value(name=value.name, type=value.type), append)
+    firsts = _stacked(context, body, first[0])
+
+    def at(head, like, index):
+        start, count = (
+            s.at(head, ir.Value(name=like.name, type=INT64.type, shape=INT64.shape), index) for s in (firsts, lengths)
+        )
+        return map_elements(head, [saved], like, lambda _, items: items[0], start=start, length=count)
+
+    return Saved(lengths.counted, at)
+
+
+def _carry(context, body, kind, extend):
+    """One more carried value of the forward node, a sequence that is empty at first."""
+    node, linker, states = context.node, context.linker, len(context.node.inputs) - 2
+    empty = linker.anchored(node).node(
+        "SequenceEmpty", [], ir.Value(type=kind.type), f"{kind.name}/none", dtype=int(kind.dtype)
+    )
+    before = context.value(f"{kind.name}/saved", kind)
+    after = extend(linker.within(body), before)
+    node.resize_inputs(len(node.inputs) + 1)
+    node.replace_input_with(len(node.inputs) - 1, empty)
+    body.inputs.append(before)
+    body.outputs.insert(1 + states, after)
+    out = context.insert_output(states)
+    out.name = linker.names.unique(f"{node.name}/{kind.name}/saved")
+    out.type = kind.type
+    return out
+
+
+def _trips(context, counted):
+    """How often the forward Loop ran: the length of what it gave for each iteration, as a scalar."""
+    linker, base = context.linker, f"{context.step.origin}/trips"
+    if isinstance(counted.type, ir.SequenceType):
+        return linker.node("SequenceLength", [counted], INT64, base)
+    length = linker.node("Shape", [counted], ir.Value(type=INT64.type, shape=ir.Shape([1])), base, start=0, end=1)
+    return linker.node("Squeeze", [length], INT64, base)
+
+
+def _read(context, run, step, trips, slices):
+    """At the head of the reverse body: the iteration that it reverses, and what belongs to that."""
+    graph, linker = run.graph, context.linker
+    one = linker.constants.get(np.asarray(1, np.int64))
+    last = linker.node("Sub", [trips, one], INT64, f"{context.step.origin}/last")
+    head = linker.within(graph).anchored(graph[0])
+    index = head.node("Sub", [last, step], INT64, f"{context.step.origin}/iteration")
+    for inner, saved in slices:
+        if inner is not None:
+            inner.replace_all_uses_with(saved.at(head, inner, index))
+    run.inputs[0].replace_all_uses_with(index)
+    run.inputs[1].replace_all_uses_with(linker.constants.get(np.asarray(True)))

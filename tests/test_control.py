@@ -1,0 +1,203 @@
+"""Gradients of If: branches, constant conditions, shapes that differ, recurrent layers inside, second order."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from loops import check, model
+from onnx import parser
+
+import gradgen
+
+RNG = np.random.default_rng(5)
+
+
+def draw(*shape):
+    return RNG.uniform(-1, 1, shape)
+
+
+@pytest.mark.parametrize("c", [True, False])
+def test_branches_with_several_outputs(c):
+    text = """
+    g (bool c, double[3] x, double[3] w) => (double[3] y, double[N] z, int64 n) {
+      h = Mul(x, w)
+      y, z, n = If(c) <
+        then_branch = a () => (double[3] y1, double[3] z1, int64 n1) {
+          s = Mul(h, h) y1 = Sin(s) z1 = Mul(x, s) n1 = Constant <value_int=1> ()
+        },
+        else_branch = b () => (double[3] y2, double[2] z2, int64 n2) {
+          y2 = Identity(w) n2 = Constant <value_int=2> ()
+          k = Constant <value_ints=[0, 2]> ()
+          z2 = Gather(h, k)
+        }
+      >
+    }"""
+    check(model(text), {"c": np.bool_(c), "x": draw(3), "w": draw(3)})
+    check(model(text), {"c": np.bool_(c), "x": draw(3), "w": draw(3)}, of=["z"])
+
+
+def test_a_branch_that_no_cotangent_reaches_gives_zeros():
+    text = """
+    g (bool c, double[3] x, double[3] w) => (double[3] y) {
+      y = If(c) < then_branch = a () => (double[3] t) { t = Floor(w) }, else_branch = b () => (double[3] e) { e = Mul(x, w) } >
+    }"""
+    for c in (True, False):
+        check(model(text), {"c": np.bool_(c), "x": draw(3), "w": draw(3)}, second=not c)
+
+
+def test_a_constant_decides():
+    """The branch takes the place of the node; the other one may hold what has no gradient."""
+    proto = parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21, "my" : 1]>
+        g (double[N,2] x, double[2] w) => (double[M] y) <int64 rate = {16000}> {
+            known = Constant <value_int=16000> ()
+            same = Equal(rate, known)
+            shape = Shape(x)
+            y = If(same) <
+                then_branch = t () => (double[K] a) {
+                    rank = Size(shape)
+                    two = Constant <value_int=2> ()
+                    flat = Equal(rank, two)
+                    a = If(flat) <
+                        then_branch = tt () => (double[K] c) {
+                            axes = Constant <value_ints=[1]> ()
+                            m = Mul(x, w)
+                            c = ReduceSum <keepdims=0> (m, axes)
+                        },
+                        else_branch = te () => (double[K] d) { d = my.Inner(x) }
+                    >
+                },
+                else_branch = e () => (double[K] b) { b = my.Other(x) }
+            >
+        }"""
+    )
+    result = gradgen.vjp(proto, wrt=["x", "w"])
+    assert "If" not in {n.op_type for n in result.graph.node}
+    del proto.opset_import[1]
+    text = """
+    g (double[N,2] x, double[2] w) => (double[M] y) {
+        axes = Constant <value_ints=[1]> ()
+        m = Mul(x, w)
+        y = ReduceSum <keepdims=0> (m, axes)
+    }"""
+    check(model(text), {"x": draw(3, 2), "w": draw(2)})
+
+
+@pytest.mark.parametrize("c", [True, False])
+def test_what_training_changes_decides_nothing(c):
+    """A condition on a float initializer is left to the run."""
+    text = """
+    g (double[2] x) => (double[2] y) <double limit = {0.5}, double[2] w = {0.3, 0.6}> {
+      k = ReduceSum <keepdims=0> (w)
+      c = Less(k, limit)
+      y = If(c) < then_branch = a () => (double[2] t) { t = Mul(x, w) }, else_branch = b () => (double[2] e) { e = Sin(x) } >
+    }"""
+    result = check(model(text), {"x": draw(2)})
+    assert "If" in {n.op_type for n in result.graph.node}
+
+
+def test_initializers_of_a_branch_are_shared():
+    proto = model(
+        """
+        g (bool c, double[2] x) => (double[2] y) {
+          y = If(c) <
+            then_branch = a () => (double[2] t) <double[2] w = {1.5, 2.0}> { s = Mul(x, w) t = Mul(s, x) },
+            else_branch = b () => (double[2] e) <double[2] w = {0.5, 3.0}> { e = Mul(x, w) }
+          >
+        }"""
+    )
+    for c in (True, False):
+        result = check(proto, {"c": np.bool_(c), "x": draw(2)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert len(gradgen.parameters(proto)) == 2
+    inner = [g.g for n in result.graph.node for g in n.attribute if g.name == "then_branch"]
+    assert not any(g.initializer for g in inner)
+
+
+def run(proto, feeds):
+    """Outputs by name, of one run on onnxruntime."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    return dict(
+        zip(
+            [o.name for o in session.get_outputs()],
+            session.run(None, {k: np.asarray(v) for k, v in feeds.items()}),
+            strict=True,
+        )
+    )
+
+
+def draws(graph):
+    """How many nodes of a graph draw, those of subgraphs included."""
+    inner = [a.g for n in graph.node for a in n.attribute if a.HasField("g")]
+    return sum(n.op_type.startswith("Random") or n.op_type == "Dropout" for n in graph.node) + sum(map(draws, inner))
+
+
+@pytest.mark.parametrize("c", [True, False])
+def test_a_random_draw_of_a_branch_is_saved(c):
+    text = """
+    g (bool c, float[4] x, float[4] w) => (float[4] y, float[4] n) {
+      y, n = If(c) <
+        then_branch = a () => (float[4] y1, float[4] n1) {
+          n1 = RandomNormalLike(x) m = Mul(x, n1) y1 = Mul(m, w)
+        },
+        else_branch = b () => (float[4] y2, float[4] n2) { y2 = Mul(x, w) n2 = Identity(x) }
+      >
+    }"""
+    result = gradgen.vjp(model(text), wrt=["x", "w"], of=["y"])
+    assert draws(result.graph) == 1
+    x, w, ct = (draw(4).astype(np.float32) for _ in range(3))
+    found = run(result, {"c": np.bool_(c), "x": x, "w": w, "grad_y": ct})
+    n = found["n"] if c else 1
+    np.testing.assert_allclose(found["grad_x"], ct * n * w, rtol=1e-6)
+    np.testing.assert_allclose(found["grad_w"], ct * n * x, rtol=1e-6)
+
+
+def test_dropout_in_a_branch_keeps_its_mask():
+    text = """
+    g (bool c, float[50] x) => (float[50] y) <float ratio = {0.5}, bool training = {1}> {
+      y = If(c) <
+        then_branch = a () => (float[50] t) { d = Dropout(x, ratio, training) t = Mul(d, x) },
+        else_branch = b () => (float[50] e) { e = Identity(x) }
+      >
+    }"""
+    result = gradgen.vjp(model(text))
+    assert draws(result.graph) == 1
+    x, ct = (RNG.uniform(1, 2, 50).astype(np.float32) for _ in range(2))
+    found = run(result, {"c": np.bool_(True), "x": x, "grad_y": ct})
+    kept = found["y"] != 0
+    assert 5 < kept.sum() < 45
+    np.testing.assert_allclose(found["grad_x"], np.where(kept, 2 * x * ct * 2, 0), rtol=1e-5)
+
+
+def test_draws_of_nested_bodies_are_saved():
+    """A Loop over a Scan over a branch: each draw is an output of every node around it."""
+    text = """
+    g (int64 m, float[2] x, float[3,2] v, bool c) => (float[2] y, float[T,3,2] noise) {
+      y, noise = Loop (m, , x) <body = outer (int64 i, bool go, float[2] h) => (bool go1, float[2] h1, float[3,2] ns) {
+        go1 = Identity(go)
+        h1, ns = Scan <num_scan_inputs=1, body = inner (float[2] k, float[2] u) => (float[2] k1, float[2] n) {
+          k1, n = If(c) <
+            then_branch = a () => (float[2] t, float[2] n1) {
+              n1 = RandomUniformLike <low=0.5, high=1.5> (k) kn = Mul(k, n1) t = Mul(kn, u)
+            },
+            else_branch = b () => (float[2] e, float[2] n2) { e = Mul(k, u) n2 = Identity(u) }
+          >
+        }>(h, v)
+      }>
+    }"""
+    result = gradgen.vjp(model(text), wrt=["x", "v"], of=["y"])
+    assert draws(result.graph) == 1
+    x, v, ct = draw(2), draw(3, 2), draw(2)
+    feeds = {"m": np.int64(2), "x": x, "v": v, "c": np.bool_(True), "grad_y": ct}
+    found = run(result, {k: f.astype(np.float32) if f.dtype == np.float64 else f for k, f in feeds.items()})
+    noise = found["noise"].astype(np.float64)
+    assert len(np.unique(noise)) == 12
+    factor = noise.prod((0, 1)) * v.prod(0) ** 2
+    np.testing.assert_allclose(found["y"], x * factor, rtol=1e-5)
+    np.testing.assert_allclose(found["grad_x"], ct * factor, rtol=1e-5)
+    np.testing.assert_allclose(found["grad_v"], 2 * ct * x * factor / v, rtol=1e-5)
