@@ -20,6 +20,8 @@ from gradgen.session import open_session
 
 Dims = list[Any]
 ALIGNMENT = 64
+# So many buffers of an output are remembered: the one that is held, and the one that is written meanwhile.
+BUFFERS = 2
 # Element types that onnxruntime and numpy lay out alike.
 DTYPES = {
     "tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16, "tensor(bool)": np.bool_,
@@ -132,7 +134,9 @@ class Compiled:
             if not np.can_cast(array.dtype, dtype, "same_kind") and array.size:
                 raise GradientError(f"input '{name}' is of {np.dtype(dtype)}, and the array of {array.dtype}")
             array = array.astype(dtype)
-        if len(shape) != array.ndim or any(isinstance(d, int) and d != n for d, n in zip(shape, array.shape, strict=True)):
+        if len(shape) != array.ndim or any(
+            isinstance(d, int) and d != n for d, n in zip(shape, array.shape, strict=True)
+        ):
             raise GradientError(f"input '{name}' has shape {shape}, and the array {list(array.shape)}")
         return np.ascontiguousarray(array) if array.ndim else array
 
@@ -149,8 +153,8 @@ class Compiled:
         results: dict[str, np.ndarray] = {}
         open_ended = []
         for name, (kind, shape) in self._outputs.items():
-            known = [d if isinstance(d, int) else sizes.get(d) for d in shape]
-            if None in known:
+            known = [size for d in shape if (size := d if isinstance(d, int) else sizes.get(d)) is not None]
+            if len(known) < len(shape):
                 binding.bind_output(name, "cpu")
                 open_ended.append(name)
                 continue
@@ -166,11 +170,12 @@ class Compiled:
     def _buffer(self, name: str, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
         """An array to write an output into, on memory that nobody else holds."""
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        pool = self._pools[name] = [b for b in self._pools[name] if b.size == size or b.held()]
+        pool = self._pools[name]
         for buffer in pool:
             if buffer.size == size and not buffer.held():
                 return buffer.array(dtype, shape)
-        pool[:] = [b for b in pool if not b.held()]  # what somebody holds is theirs alone from now on
+        if len(pool) == BUFFERS:
+            pool.pop(0)  # memory that somebody holds for longer is theirs alone from now on
         pool.append(_Buffer(size))
         return pool[-1].array(dtype, shape)
 

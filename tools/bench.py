@@ -137,7 +137,9 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
     for threads in sorted({r["threads"] for r in rows}):
         chosen = [r for r in rows if r["threads"] == threads and r["model"] != "gnn"]
         means = [geometric([r.get(k) for r in chosen]) for k in ("parameters", "input", "against_onnx_ad")]
-        table.add_row("geometric mean, no gnn", str(threads), text(means[0]), "0.90", text(means[1]), "–", text(means[2]))
+        table.add_row(
+            "geometric mean, no gnn", str(threads), text(means[0]), "0.90", text(means[1]), "–", text(means[2])
+        )
     console.print(table)
 
 
@@ -166,7 +168,9 @@ def main(only: tuple[str, ...], threads: tuple[int, ...], rounds: int, seconds: 
         for count in threads:
             for name in only or bench_models.CASES:
                 rows.append(measure(name, count, rounds, seconds, memory))
-                console.print(f"[dim]{name}, {count} threads: {rows[-1].get('parameters', rows[-1].get('error'))}[/dim]")
+                console.print(
+                    f"[dim]{name}, {count} threads: {rows[-1].get('parameters', rows[-1].get('error'))}[/dim]"
+                )
         show(rows, console)
     record = {"machine": bench_peers.machine(), "growth" if growth else "rows": rows}
     if as_json:
