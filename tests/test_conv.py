@@ -196,7 +196,9 @@ def test_patches_of_blocks_that_are_known_at_run_time_alone() -> None:
 def test_few_channels_over_a_large_image_are_copied_by_row_and_column() -> None:
     """One-dimensional one-hot kernels [3, 1] and [1, 3], in place of nine copies of X."""
     found = ops(derivative(build("Conv", {"X": [2, 4, 24, 6], "W": [4, 4, 3, 3]}, pads=[1, 1, 1, 1])))
-    assert sorted(found) == sorted(["ConvTranspose", "Conv", "Conv", *["Reshape"] * 3, *["Transpose"] * 2, "MatMul", "ReduceSum"])
+    assert sorted(found) == sorted(
+        ["ConvTranspose", "Conv", "Conv", *["Reshape"] * 3, *["Transpose"] * 2, "MatMul", "ReduceSum"]
+    )
 
 
 @pytest.mark.parametrize(("count", "kind"), [(2, "Conv"), (3, "ConvTranspose")])
