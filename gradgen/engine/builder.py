@@ -10,14 +10,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-<<<<<<< HEAD
 from gradgen.engine.bodies import Subgraph, make_graph
-from gradgen.engine.inference import evaluate, infer_types, shape_elements
-from gradgen.engine.values import AttributeParameter, Value
-=======
 from gradgen.engine.inference import evaluate, infer_graphs, infer_types, shape_elements
-from gradgen.engine.values import Value
->>>>>>> g3
+from gradgen.engine.values import AttributeParameter, Value
 from gradgen.errors import GradientError
 from gradgen.rules import peephole
 from gradgen.rules.lang import DOMAIN, OPSET, RuleFunction, building

@@ -26,7 +26,7 @@ def take_out(
         read of those nodes. Where it is an output that the original node did not have, that node has it now.
     """
     original = {new: old for old, new in copied.items() if new is not None}
-    pairs = []
+    pairs: list[tuple[ir.Value, ir.Value]] = []
     while True:
         remove_unused(graph)
         node = next((n for n in reversed(graph) if _draws(n, linker)), None)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-from collections.abc import Callable, Mapping
-=======
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
->>>>>>> g3
 from typing import Any
 
 import onnx
@@ -17,11 +13,7 @@ from gradgen.engine.inference import type_proto
 from gradgen.engine.link import Linker
 from gradgen.engine.rows import Form, Row
 from gradgen.engine.specialise import Template, needed
-<<<<<<< HEAD
-from gradgen.engine.subgraphs import graphs
-=======
-from gradgen.engine.subgraphs import captures
->>>>>>> g3
+from gradgen.engine.subgraphs import captures, graphs
 from gradgen.engine.values import Value
 from gradgen.errors import GradientError
 
@@ -68,12 +60,11 @@ def expand(node: ir.Node, graph: ir.Graph, linker: Linker, replaced: dict[ir.Val
     inline = Linker(graph, *shared).anchored(node)
     row = linker.registry.find(node.domain, node.op_type, linker.opset)
     if row is not None and row.forward is not None:
-        outputs: Mapping[int, ir.Value] = _forward(node, row, row.forward, inline)
+        outputs: Mapping[int, ir.Value] | None = _forward(node, row, row.forward, inline)
     else:
-        proto = standard_body(node, linker)
-        if proto is None:
-            return False
-        outputs = _standard(node, proto, inline)
+        outputs = _standard(node, inline)
+    if outputs is None:
+        return False
     for index, new in outputs.items():
         old = node.outputs[index]
         if new in replaced.values():
@@ -125,21 +116,18 @@ def _forward(node: ir.Node, row: Row, form: Form, linker: Linker) -> dict[int, i
     return computed
 
 
-def _standard(node: ir.Node, proto: onnx.FunctionProto, linker: Linker) -> dict[int, ir.Value]:
-    """Link the standard's body of an op in front of a node; the outputs that the node has, by position."""
+def _standard(node: ir.Node, linker: Linker) -> dict[int, ir.Value] | None:
+    """Link the standard's body of an op in front of a node; the outputs that the node has, by position; None if none."""
     from gradgen.engine.builder import Builder
     from gradgen.engine.plan import _default_attributes
 
-<<<<<<< HEAD
-=======
     outer = captures(node)
     with _own_names(outer, linker) as free:
         proto = standard_body(node, linker)
     if proto is None:
-        return False
+        return None
     operands = [*node.inputs, *[None] * (len(proto.input) - len(node.inputs)), *outer]
     proto.input.extend(free)
->>>>>>> g3
     produced = {o for n in proto.node for o in n.output}
     kept = [o for o in proto.output if o in produced]
     positions = [list(proto.output).index(o) for o in kept]

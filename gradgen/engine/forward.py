@@ -85,7 +85,7 @@ def _value(name: str, known: dict[str, onnx.ValueInfoProto], stored: dict[str, o
     if tensor is not None:
         value = Value(ir.DataType(tensor.data_type), tuple(tensor.dims))
         if (value.size or 0) <= SMALL and tensor.data_location != onnx.TensorProto.EXTERNAL:
-            value.const = onnx.numpy_helper.to_array(tensor)
+            value.peek = onnx.numpy_helper.to_array(tensor)
         return value
     value = Value()
     if name in known:

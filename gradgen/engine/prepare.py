@@ -15,12 +15,8 @@ import onnx.shape_inference
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
-<<<<<<< HEAD
 from gradgen.engine.forward import fill_bodies, move_strays
-from gradgen.engine.inference import evaluate, shape_elements
-=======
 from gradgen.engine.inference import evaluate, infer_shapes, shape_elements
->>>>>>> g3
 from gradgen.engine.link import Knowledge, small
 from gradgen.engine.opsets import raise_opset
 from gradgen.engine.registry import Registry, is_random

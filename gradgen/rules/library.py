@@ -139,7 +139,6 @@ def _transpose_matrix(x):
 
 
 @library
-<<<<<<< HEAD
 def finite_positive(x):
     """x ≥ 0 with a large number in place of infinity, so that a zero cotangent times it is zero."""
     large = op.CastLike(op.Constant(value_float=65504.0), x)
@@ -150,7 +149,9 @@ def finite_positive(x):
 @finite_positive.lower
 def _finite_positive(x):
     return None if x.dtype is None else op.Min(x, np.asarray(ml_dtypes.finfo(x.dtype.numpy()).max, x.dtype.numpy()))
-=======
+
+
+@library
 def recurrence(a, b, backward: int = 0):
     """h with hᵢ = bᵢ + aᵢ·hᵢ₋₁ along axis 1 of values of rank 3 (hᵢ₊₁ where `backward` is 1), in log n steps."""
     size = op.Shape(b, start=1, end=2)
@@ -183,4 +184,3 @@ def _recurrence(a, b, backward=0):
         a = a * op.Pad(a, pads, zero)
         step *= 2
     return b
->>>>>>> g3
