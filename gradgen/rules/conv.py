@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gradgen.rules.lang import op, traced
-from gradgen.rules.library import reshape_like
+from gradgen.rules.library import many_rows, reshape_like, sum_rows
 
 # The one-hot kernel of im2col is a constant up to this many elements, and tiled at run time beyond.
 KERNEL_LIMIT = 16384
@@ -147,7 +147,7 @@ def conv_vjp__separable(dY, X, W, *, kernel_shape, strides, pads, dilations):
     B = op.Conv(X, _tiled(op.CastLike(beside, X), X.shape[1]), group=X.shape[1], kernel_shape=[1, columns],
                 strides=[1, strides[1]], pads=pads, dilations=[1, spread])  # fmt: skip
     A, B = (op.Reshape(x, [0, x.shape[1], -1]) for x in (A, B))
-    product = op.ReduceSum(op.MatMul(B, _swap(A)), [0], keepdims=0)
+    product = _sum_over_batch(op.MatMul(B, _swap(A)))
     dW = op.Transpose(op.Reshape(product, [-1, columns, count, rows]), perm=[2, 0, 3, 1])
     windows = {"strides": strides, "dilations": dilations, "pads": pads}
     return _scatter(dY, X, W, kernel_shape, windows, 1), dW, _channel_sum(dY, X)
@@ -248,8 +248,14 @@ def _kernel_cotangent(places: Any, patches: Any, X: Any, W: Any, group: int) -> 
     left = op.Reshape(places, _joined(number, *groups, rows, length), allowzero=1)
     right = op.Reshape(patches, _joined(number, *groups, columns, length), allowzero=1)
     # The patches are the larger matrix: as the left factor they are read as they lie, as the right one copied first.
-    product = op.ReduceSum(op.MatMul(right, _swap(left)), [0], keepdims=0)
-    return reshape_like(_swap(product), W)
+    return reshape_like(_swap(_sum_over_batch(op.MatMul(right, _swap(left)))), W)
+
+
+def _sum_over_batch(x: Any) -> Any:
+    """The sum over the first axis; of a large value by a product with ones, which is faster than ReduceSum."""
+    if many_rows(x):
+        return op.Reshape(sum_rows(op.Reshape(x, [x.shape[0], -1])), x.shape[1:])
+    return op.ReduceSum(x, [0], keepdims=0)
 
 
 def _swap(x: Any) -> Any:
