@@ -162,7 +162,7 @@ def main(only: tuple[str, ...], threads: tuple[int, ...], rounds: int, seconds: 
     if growth:
         import bench_growth
 
-        rows = bench_growth.draw(ROOT / "docs" / "growth.svg", rounds, seconds, only)
+        rows = bench_growth.draw(ROOT / "docs" / "growth.svg", rounds, seconds)
     else:
         rows = []
         for count in threads:
