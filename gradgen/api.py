@@ -14,11 +14,12 @@ import onnx_ir as ir
 
 from gradgen.engine.calls import CallLinker
 from gradgen.engine.compound import is_optional, is_sequence, zeros
+from gradgen.engine.contract import ir_shape
 from gradgen.engine.derive import derive
 from gradgen.engine.expand import expand_where
 from gradgen.engine.forward import STRAY
 from gradgen.engine.given import remove_given, with_given
-from gradgen.engine.link import CONSTANT_MARK, Constants, Knowledge, Linker, ir_shape
+from gradgen.engine.link import CONSTANT_MARK, Constants, Knowledge, Linker
 from gradgen.engine.names import Names, free_prefix
 from gradgen.engine.prepare import MODEL_OPSET, Model, Prepared, learn_constants, prepare
 from gradgen.engine.registry import Registry, registered

@@ -284,7 +284,7 @@ def _infer(graph: ir.Graph, opset: int) -> None:
 
 
 def _plain_value(value: ir.Value, knowledge: Knowledge) -> Value:
-    from gradgen.engine.link import ir_shape
+    from gradgen.engine.contract import ir_shape
 
     producer = value.producer()
     const = None

@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from gradgen.engine.contract import conform
 from gradgen.engine.inference import type_proto
 from gradgen.engine.link import Linker
 from gradgen.engine.rows import Form, Row
@@ -167,8 +168,9 @@ def replace_value(old: ir.Value, new: ir.Value, linker: Linker, graph: ir.Graph)
         producer = old.producer()
         assert producer is not None
         graph.insert_before(producer, node)
+        node.outputs[0].type, node.outputs[0].shape = new.type, new.shape
         new = node.outputs[0]
-    new.type, new.shape = old.type or new.type, old.shape or new.shape
+    conform(new, old, f"the body of '{old.name}'")
     name = old.name
     old.name = linker.names.unique(f"{name}/replaced")
     new.name = name

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from gradgen.engine.bodies import bind_captures
+from gradgen.engine.contract import conform, ir_shape
 from gradgen.engine.names import Names
 from gradgen.engine.registry import Registry, is_random
 from gradgen.engine.rows import Form
@@ -22,13 +23,6 @@ CONSTANT_MARK = "gradgen.constant"
 CONST_LIMIT = {"i": 256, "u": 256, "b": 256, "f": 16}
 
 Arguments = Mapping[str, Any]
-
-
-def ir_shape(value: ir.Value) -> tuple[int | str | None, ...] | None:
-    """A value's shape as sizes, names and None."""
-    if value.shape is None:
-        return None
-    return tuple([d if isinstance(d, int) else d.value for d in value.shape.dims])
 
 
 def small(array: np.ndarray) -> np.ndarray | None:
@@ -261,16 +255,19 @@ class Linker:
         return out
 
     def publish(self, value: ir.Value, name: str, like: ir.Value) -> ir.Value:
-        """Give a result its public name, and the type and shape of `like`; one that has a name already is copied."""
+        """Give a result, of the type and shape of `like`, its public name; one that has a name already is copied.
+
+        Raises:
+            GradientError: its type or shape contradicts that of `like`.
+        """
+        conform(value, like, f"the backward pass of '{name}'")
         producer = value.producer()
         named = value.is_graph_output() or value.name in self.public
         if producer is None or named or "gradgen.node" not in producer.metadata_props:
-            value = self.node("Identity", [value], like, f"{name}/value")
+            source, value = value, self.node("Identity", [value], like, f"{name}/value")
+            conform(value, source, f"the backward pass of '{name}'")
         value.name = name
         self.public.add(name)
-        value.type = like.type or value.type
-        if like.shape is not None:
-            value.shape = like.shape
         return value
 
     def _link(

@@ -9,9 +9,10 @@ import onnx.numpy_helper
 import onnx.shape_inference
 import onnx_ir as ir
 
+from gradgen.engine.contract import ir_shape
 from gradgen.engine.expand import replace_value
 from gradgen.engine.flow import Flow, flows_of, row_of, structural_form
-from gradgen.engine.link import Constants, Knowledge, Linker, ir_shape
+from gradgen.engine.link import Constants, Knowledge, Linker
 from gradgen.engine.names import Names
 from gradgen.engine.registry import Registry, form_function
 from gradgen.engine.subgraphs import discard, free_values, graphs, hoist_initializers
