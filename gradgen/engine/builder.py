@@ -245,7 +245,7 @@ def _shaped(function: RuleFunction, result: Any, args: Sequence[Any]) -> Any:
     if function.shaped_as_last and isinstance(last, Value) and last.shape is not None and isinstance(result, Value):
         if contradict(result.shape, last.shape):
             raise GradientError(
-                f"'{function.name}' gives the shape {list(result.shape)} where its last argument has {list(last.shape)}"
+                f"'{function.name}' gives the shape {result.shape} where its last argument has {last.shape}"
             )
         result.shape = merge_shapes(result.shape, last.shape)
     return result
