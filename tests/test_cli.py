@@ -252,7 +252,7 @@ def test_external_data_that_is_short_or_missing(tmp_path):
     os.truncate(tmp_path / "weights.bin", 100)
     request = ("grad", path, "--of", "loss", "--wrt", "initializers", "-o", target)
     assert "too short" in refused(run(*request))
-    assert "cannot read the weights" in refused(run(*request, "--check"))
+    assert "too short" in refused(run(*request, "--check"))
     (tmp_path / "weights.bin").unlink()
     assert "refers to external data that is not there: weights.bin" in refused(run(*request))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["external.onnx"]
