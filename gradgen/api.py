@@ -18,7 +18,7 @@ from gradgen.engine.derive import derive
 from gradgen.engine.link import CONSTANT_MARK, Constants, Knowledge, Linker, ir_shape
 from gradgen.engine.names import Names, free_prefix
 from gradgen.engine.prepare import MODEL_OPSET, Model, Prepared, learn_constants, prepare
-from gradgen.engine.registry import Registry, registered
+from gradgen.engine.registry import Registry, registered, registry_of
 from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_initializers
 from gradgen.errors import GradientError, GradientWarning
 from gradgen.request import find_values, parameter_values
@@ -128,7 +128,7 @@ def _gradient(
 ) -> Any:
     if reduce not in (None, "sum"):
         raise GradientError(f"reduce is None or 'sum', not {reduce!r}")
-    registry = registry or registered()
+    registry = registry_of(registry)
     with paused_collector():
         return _differentiate(prepare(model, registry), wrt, of, kind, inline, registry, reduce)
 

@@ -87,7 +87,7 @@ def test_check_of_a_wrong_gradient_says_so_and_exits_with_1(tmp_path, monkeypatc
 
         return op.Mul(dY, np.asarray(1.5, np.float32))
 
-    monkeypatch.setattr("gradgen.api.registered", lambda: wrong)
+    monkeypatch.setattr("gradgen.api.registry_of", lambda given: wrong)
     result = run("grad", DIGITS, "--of", "loss", "--wrt", "conv1.bias", "-o", tmp_path / "g.onnx", "--check")
     assert result.exit_code == 1
     assert "wrong" in result.stdout

@@ -16,18 +16,16 @@ _DECLARED, _MIXED = "existing", "has inconsistent type"
 _INSIDE = "Inference error(s)"
 
 
-def infer_declared(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Infer the types of a model's values, and refuse declared ones that contradict them.
-
-    Returns:
-        the model with the types, or the model itself where onnx cannot infer them strictly.
+def check_declarations(proto: onnx.ModelProto) -> None:
+    """Refuse a model that declares types which contradict those that onnx infers.
 
     Raises:
         GradientError: that lists the values whose declared type is wrong, or names the op whose inputs do not agree.
     """
     for check_type in (True, False):
         try:
-            return onnx.shape_inference.infer_shapes(proto, check_type=check_type, strict_mode=True, data_prop=True)
+            onnx.shape_inference.infer_shapes(proto, check_type=check_type, strict_mode=True, data_prop=True)
+            return
         except _ERRORS as error:
             text = " ".join(str(error).split())
         if check_type and _MIXED in text and _INSIDE not in text:
@@ -35,7 +33,6 @@ def infer_declared(proto: onnx.ModelProto) -> onnx.ModelProto:
         if _DECLARED in text and (wrong := _wrong(proto)):
             more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
             raise GradientError(f"the model declares types that its nodes do not compute: {', '.join(wrong[:5])}{more}")
-    return proto
 
 
 def _wrong(proto: onnx.ModelProto) -> list[str]:
@@ -71,7 +68,7 @@ def _computed(graph: onnx.GraphProto) -> set[str]:
 
 
 def _contradict(one: onnx.TypeProto, other: onnx.TypeProto) -> bool:
-    """Whether no tensor can have both types."""
+    """Whether no tensor can have both types; an inferred size of 0 may be one that onnx does not know."""
     a, b = one.tensor_type, other.tensor_type
     if not (one.HasField("tensor_type") and other.HasField("tensor_type")):
         return False
@@ -81,7 +78,7 @@ def _contradict(one: onnx.TypeProto, other: onnx.TypeProto) -> bool:
         return False
     pairs = list(zip(a.shape.dim, b.shape.dim, strict=False))
     return len(a.shape.dim) != len(b.shape.dim) or any(
-        p.HasField("dim_value") and q.HasField("dim_value") and p.dim_value != q.dim_value for p, q in pairs
+        p.HasField("dim_value") and q.HasField("dim_value") and 0 < q.dim_value != p.dim_value for p, q in pairs
     )
 
 

@@ -12,12 +12,12 @@ import onnx.inliner
 import onnx.shape_inference
 import onnx_ir as ir
 
-from gradgen.engine.declarations import infer_declared
+from gradgen.engine.declarations import check_declarations
 from gradgen.engine.external import BASE_KEY
 from gradgen.engine.inference import evaluate, shape_elements
 from gradgen.engine.link import Knowledge, small
 from gradgen.engine.opsets import raise_opset
-from gradgen.engine.reading import Model, normalise, read
+from gradgen.engine.reading import Model, check, densify, normalise_domains, open_dimensions, read
 from gradgen.engine.registry import Registry, is_random
 from gradgen.engine.settling import settle
 from gradgen.engine.subgraphs import graphs
@@ -53,7 +53,10 @@ def prepare(model: Model, registry: Registry, types: bool = True) -> Prepared:
         GradientError: for a file that is missing or no model, and for a model that the standard does not admit.
     """
     proto, as_ir = read(model)
-    normalise(proto)
+    normalise_domains(proto)
+    check(proto)
+    open_dimensions(proto)
+    densify(proto)
     proto = _inline_functions(proto, registry)
     proto = infer(proto, registry, declared=True) if types else proto
     ir_model = _from_proto(proto)
@@ -98,7 +101,7 @@ def infer(proto: onnx.ModelProto, registry: Registry, declared: bool = False) ->
     overridable = _take_overridable(proto)
     spelled = _spell_defaults(proto)
     if declared:
-        proto = infer_declared(proto)
+        check_declarations(proto)
     while True:
         try:
             proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)

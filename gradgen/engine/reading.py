@@ -71,21 +71,6 @@ def _has_graph(proto: onnx.ModelProto) -> bool:
     return proto.HasField("graph") and bool(proto.graph.node or proto.graph.output)
 
 
-def normalise(proto: onnx.ModelProto) -> None:
-    """Bring a model into the form that the engine expects, in place, and refuse what the standard does not admit.
-
-    The standard domain is written as the empty one, dimensions that exporters leave open have no name, and sparse
-    tensors are dense.
-
-    Raises:
-        GradientError: with one line about what is not valid.
-    """
-    _normalise_domains(proto)
-    check(proto)
-    _open_dimensions(proto)
-    _densify(proto)
-
-
 def check(proto: onnx.ModelProto) -> None:
     """Refuse what the standard does not admit, in one line."""
     if not _has_graph(proto):
@@ -171,7 +156,7 @@ def _every_node(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
         yield from all_nodes(owner)
 
 
-def _normalise_domains(proto: onnx.ModelProto) -> None:
+def normalise_domains(proto: onnx.ModelProto) -> None:
     """Write the standard domain as the empty one everywhere."""
     for node in _every_node(proto):
         if node.domain == "ai.onnx":
@@ -182,7 +167,7 @@ def _normalise_domains(proto: onnx.ModelProto) -> None:
                 entry.domain = ""
 
 
-def _open_dimensions(proto: onnx.ModelProto) -> None:
+def open_dimensions(proto: onnx.ModelProto) -> None:
     """Exporters write an unknown size as -1 or as "?": it is neither a size nor a name that two dimensions share."""
     for info in [*proto.graph.input, *proto.graph.output, *proto.graph.value_info]:
         for dim in info.type.tensor_type.shape.dim:
@@ -190,7 +175,7 @@ def _open_dimensions(proto: onnx.ModelProto) -> None:
                 dim.Clear()
 
 
-def _densify(proto: onnx.ModelProto) -> None:
+def densify(proto: onnx.ModelProto) -> None:
     """Write sparse initializers and sparse constants as dense tensors of the same content."""
     for node in _every_node(proto):
         for attribute in node.attribute:
