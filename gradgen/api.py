@@ -15,17 +15,19 @@ import onnx_ir as ir
 from gradgen.engine.calls import CallLinker
 from gradgen.engine.compound import is_optional, is_sequence, zeros
 from gradgen.engine.derive import derive
+from gradgen.engine.expand import expand_where
+from gradgen.engine.forward import STRAY
+from gradgen.engine.given import remove_given, with_given
 from gradgen.engine.link import CONSTANT_MARK, Constants, Knowledge, Linker, ir_shape
 from gradgen.engine.names import Names, free_prefix
 from gradgen.engine.prepare import MODEL_OPSET, Model, Prepared, learn_constants, prepare
 from gradgen.engine.registry import Registry, registered, registry_of
 from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_initializers
+from gradgen.engine.through import Through, pass_through, stops
 from gradgen.errors import GradientError, GradientWarning
-from gradgen.request import find_values, parameter_values
+from gradgen.request import FIXED_KEY, NAMES_KEY, check_fixed, find_values, parameter_values
 from gradgen.rules.library import zeros_like
 from gradgen.rules.rewrites import rewrite
-
-NAMES_KEY = "gradgen.names"
 
 
 def vjp(
@@ -34,6 +36,7 @@ def vjp(
     of: Sequence[str] | str | None = None,
     *,
     inline: bool = True,
+    straight_through: bool = False,
     registry: Registry | None = None,
 ) -> Any:
     """The vector–Jacobian product of a model, as a model.
@@ -44,6 +47,8 @@ def vjp(
             that have no initializer.
         of: names of float outputs or intermediate values (which become outputs); by default every float output.
         inline: False keeps calls into the function library, for reading.
+        straight_through: pass gradients through quantisation, where the true derivative is zero: to the input inside
+            the range, to the scale by the learned-step-size rule. By default a GradientWarning names what stops them.
         registry: rules to use in place of the registered ones.
 
     Returns:
@@ -57,7 +62,7 @@ def vjp(
         GradientError: for names that do not exist, values that are not float, a path through ops without a rule
             (all of them are listed), and models that are not valid.
     """
-    return _gradient(model, wrt, of, "vjp", inline, registry, None)
+    return _gradient(model, wrt, of, "vjp", inline, straight_through, registry, None)
 
 
 def value_and_grad(
@@ -67,6 +72,7 @@ def value_and_grad(
     *,
     reduce: str | None = None,
     inline: bool = True,
+    straight_through: bool = False,
     registry: Registry | None = None,
 ) -> Any:
     """The outputs of a model and the gradient of a scalar one, as a model.
@@ -74,7 +80,7 @@ def value_and_grad(
     As `vjp`, but `of` (one element each; several are added) is seeded with 1, so the result has no cotangent inputs.
     `reduce="sum"` differentiates the sum of the elements of outputs that have more than one.
     """
-    return _gradient(model, wrt, of, "value_and_grad", inline, registry, reduce)
+    return _gradient(model, wrt, of, "value_and_grad", inline, straight_through, registry, reduce)
 
 
 def grad(
@@ -84,10 +90,11 @@ def grad(
     *,
     reduce: str | None = None,
     inline: bool = True,
+    straight_through: bool = False,
     registry: Registry | None = None,
 ) -> Any:
     """The gradient of a scalar output alone: `value_and_grad` without the primal outputs."""
-    return _gradient(model, wrt, of, "grad", inline, registry, reduce)
+    return _gradient(model, wrt, of, "grad", inline, straight_through, registry, reduce)
 
 
 def parameters(model: Model) -> list[str]:
@@ -123,14 +130,17 @@ def _gradient(
     of: Sequence[str] | str | None,
     kind: str,
     inline: bool,
+    straight_through: bool,
     registry: Registry | None,
     reduce: str | None,
 ) -> Any:
     if reduce not in (None, "sum"):
         raise GradientError(f"reduce is None or 'sum', not {reduce!r}")
     registry = registry_of(registry)
+    if straight_through:
+        registry = with_given(registry)
     with paused_collector():
-        return _differentiate(prepare(model, registry), wrt, of, kind, inline, registry, reduce)
+        return _differentiate(prepare(model, registry), wrt, of, kind, inline, straight_through, registry, reduce)
 
 
 def _differentiate(
@@ -139,16 +149,24 @@ def _differentiate(
     of: Sequence[str] | str | None,
     kind: str,
     inline: bool,
+    straight_through: bool,
     registry: Registry,
     reduce: str | None,
 ) -> Any:
     graph = prepared.model.graph
     sources, targets = find_values(graph, wrt, of, registry, prepared.opset)
+    check_fixed(prepared.model.metadata_props, sources, targets)
     names = Names.of(graph)
     knowledge = Knowledge({*sources, *(v for v in graph.inputs)})
     learn_constants(graph, knowledge, prepared.opset)
     linker_type = Linker if inline else CallLinker
     linker = linker_type(graph, registry, prepared.opset, knowledge, names, Constants(graph, names))
+    strays: dict[ir.Value, ir.Value] = {}
+    expand_where(graph, linker, lambda node: node.domain == STRAY, strays)
+    sources, targets = [strays.get(v, v) for v in sources], [strays.get(v, v) for v in targets]
+    through = pass_through(graph, sources, linker) if straight_through else Through()
+    sources, targets = [through.replaced.get(v, v) for v in sources], [through.replaced.get(v, v) for v in targets]
+    stopped = _report_stops(graph, sources, targets, linker, through)
     public = Public(names, [v.name or "" for v in sources], [v.name or "" for v in targets], kind)
     outputs = list(graph.outputs)
     if kind == "vjp":
@@ -162,7 +180,12 @@ def _differentiate(
     graph.outputs.extend([] if kind == "grad" else [*outputs, *extra])
     sources = [replaced.get(v, v) for v in sources]
     for value, ct in zip(sources, found, strict=True):
-        graph.outputs.append(_gradient_output(value, ct, public.gradients[value.name or ""], linker))
+        graph.outputs.append(
+            _gradient_output(value, ct, public.gradients[value.name or ""], linker, warn=value not in stopped)
+        )
+    if straight_through:
+        remove_given(graph, same=False)
+        through.restore_names()
     return _finish(prepared, linker, public)
 
 
@@ -208,14 +231,27 @@ def _ones(value: ir.Value, linker: Linker, reduce: str | None) -> ir.Value:
     return linker.node("Add", [start, one], value, f"{value.name}/seed")
 
 
-def _gradient_output(value: ir.Value, ct: ir.Value | None, name: str, linker: Linker) -> ir.Value:
+def _report_stops(
+    graph: ir.Graph, sources: list[ir.Value], targets: list[ir.Value], linker: Linker, through: Through
+) -> set[ir.Value]:
+    """Warn of what stops a gradient; the sources that it stops."""
+    lines, stopped = stops(graph, sources, targets, linker, through)
+    if lines:
+        more = f"; and {len(lines) - 10} more nodes" if len(lines) > 10 else ""
+        hint = "" if through.stand_ins else "; straight_through=True passes it through quantisation"
+        warnings.warn("; ".join(lines[:10]) + more + hint, GradientWarning, stacklevel=5)
+    return stopped
+
+
+def _gradient_output(value: ir.Value, ct: ir.Value | None, name: str, linker: Linker, warn: bool) -> ir.Value:
     """The public output that holds a cotangent; zeros where nothing arrived."""
     if ct is None:
-        warnings.warn(
-            f"'{value.name}' does not influence what is differentiated: its gradient is zero",
-            GradientWarning,
-            stacklevel=4,
-        )
+        if warn:
+            warnings.warn(
+                f"'{value.name}' does not influence what is differentiated: its gradient is zero",
+                GradientWarning,
+                stacklevel=4,
+            )
         ct = zeros(linker, value)
     return linker.publish(ct, name, value)
 
@@ -227,9 +263,18 @@ def _finish(prepared: Prepared, linker: Linker, public: Public) -> Any:
     if rewrite(graph, linker):
         remove_unused(graph)
     remove_unused_initializers(graph)
+    used = {n.domain for n in ir.traversal.RecursiveGraphIterator(graph)} | {f.domain for f in model.functions.values()}
+    for domain in [d for d in model.opset_imports if d not in ("", *used)]:
+        del model.opset_imports[domain]
     model.ir_version = max(10, model.ir_version or 10)
     previous = json.loads(model.metadata_props.get(NAMES_KEY, "{}"))
     model.metadata_props[NAMES_KEY] = json.dumps({**previous, **public.roles()}, sort_keys=True)
+    fixed = {
+        *json.loads(model.metadata_props.get(FIXED_KEY, "[]")),
+        *(v.name for v in linker.knowledge.fixed if v.name),
+    }
+    if fixed:
+        model.metadata_props[FIXED_KEY] = json.dumps(sorted(fixed))
     linker.finish(model)
     return model if prepared.as_ir else ir.to_proto(model)
 

@@ -23,6 +23,7 @@ def _shared(fn: Any) -> Any:
     for option in (
         click.option("--check", is_flag=True, help="Run both models and compare with finite differences."),
         click.option("--inputs", "feeds", type=click.Path(path_type=Path), help="An .npz with inputs for --check."),
+        click.option("--straight-through", is_flag=True, help="Pass gradients through quantisation."),
         click.option("--no-inline", is_flag=True, help="Keep calls into the function library, for reading."),
         click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The file to write."),
         click.option("--wrt", multiple=True, help="What to differentiate with respect to: a name, a glob, `inputs` or "
@@ -39,22 +40,24 @@ def _shared(fn: Any) -> Any:
 @click.option("--reduce", type=click.Choice(["sum"]), help="Differentiate the sum of outputs with several elements.")
 @click.option("--value/--no-value", default=False, help="Keep the model's own outputs beside the gradients.")
 def grad(model: Path, of: tuple[str, ...], wrt: tuple[str, ...], output: Path, no_inline: bool, feeds: Path | None,
-         check: bool, reduce: str | None, value: bool) -> None:  # fmt: skip
+         check: bool, straight_through: bool, reduce: str | None, value: bool) -> None:  # fmt: skip
     """Write the gradient of a scalar output of MODEL."""
     from gradgen import api
 
+    options: dict[str, Any] = {"inline": not no_inline, "straight_through": straight_through}
     call = api.value_and_grad if value else api.grad
-    _write(model, of, wrt, output, check, feeds, lambda m, w, o: call(m, w, o, reduce=reduce, inline=not no_inline))
+    _write(model, of, wrt, output, check, feeds, lambda m, w, o: call(m, w, o, reduce=reduce, **options))
 
 
 @cli.command()
 @_shared
 def vjp(model: Path, of: tuple[str, ...], wrt: tuple[str, ...], output: Path, no_inline: bool, feeds: Path | None,
-        check: bool) -> None:  # fmt: skip
+        check: bool, straight_through: bool) -> None:  # fmt: skip
     """Write the vector-Jacobian product of MODEL: cotangents `grad_<output>` in, `grad_<name>` out."""
     from gradgen import api
 
-    _write(model, of, wrt, output, check, feeds, lambda m, w, o: api.vjp(m, w, o, inline=not no_inline))
+    options: dict[str, Any] = {"inline": not no_inline, "straight_through": straight_through}
+    _write(model, of, wrt, output, check, feeds, lambda m, w, o: api.vjp(m, w, o, **options))
 
 
 @cli.command()

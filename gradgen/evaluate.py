@@ -101,12 +101,24 @@ def _load_onnxruntime(model: onnx.ModelProto) -> Callable[[Mapping[str, np.ndarr
 def _load_reference(model: onnx.ModelProto) -> Callable[[Mapping[str, np.ndarray]], list]:
     from onnx.reference import ReferenceEvaluator
 
-    from gradgen import evaluate_ops, evaluate_ops_data, evaluate_ops_recurrent, evaluate_ops_windows
+    from gradgen import (
+        evaluate_ops,
+        evaluate_ops_attention,
+        evaluate_ops_data,
+        evaluate_ops_recurrent,
+        evaluate_ops_windows,
+    )
 
     # Context-dependent functions of the standard need the types of their inputs.
     with contextlib.suppress(Exception):  # over 2 GB it cannot; types are then found at run time
         model = onnx.shape_inference.infer_shapes(model)
-    modules = (evaluate_ops, evaluate_ops_data, evaluate_ops_recurrent, evaluate_ops_windows)
+    modules = (
+        evaluate_ops,
+        evaluate_ops_attention,
+        evaluate_ops_data,
+        evaluate_ops_recurrent,
+        evaluate_ops_windows,
+    )
     reference = ReferenceEvaluator(model, new_ops=[op for module in modules for op in module.REPLACEMENTS])
 
     def call(feeds: Mapping[str, np.ndarray]) -> list:

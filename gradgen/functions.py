@@ -8,26 +8,25 @@ import onnx
 import onnx.checker
 import onnx_ir as ir
 
-from gradgen.engine.settling import rewrite_nodes
 from gradgen.engine.builder import BodyNode, find_schema
 from gradgen.engine.compound import zeros
 from gradgen.engine.derive import derive
+from gradgen.engine.given import remove_given, with_given
 from gradgen.engine.inference import infer_types, set_type
 from gradgen.engine.link import Constants, Knowledge, Linker
 from gradgen.engine.names import Names, free_prefix
 from gradgen.engine.opsets import raise_opset
 from gradgen.engine.prepare import learn_constants
 from gradgen.engine.registry import Registry, registry_of
-from gradgen.engine.rows import Form, Row
+from gradgen.engine.settling import rewrite_nodes
 from gradgen.engine.simplify import merge_common, remove_unused
 from gradgen.engine.subgraphs import free_values, graphs
 from gradgen.engine.values import Value, is_float
 from gradgen.errors import GradientError
 from gradgen.request import name_list
-from gradgen.rules.lang import OPSET, RuleFunction
+from gradgen.rules.lang import INTERNAL, OPSET
 
 Types = Mapping[str, onnx.TypeProto]
-_INTERNAL = "gradgen.internal"
 
 
 def gradient_of_nodes(
@@ -91,7 +90,7 @@ def gradient_of_function(
 
     As `gradient_of_nodes`, of the function's nodes; the function's value_info counts as types.
     """
-    registry = Registry([_given_row()], parent=registry_of(registry))
+    registry = with_given(registry_of(registry))
     xs, zs, stop = name_list("xs", xs), name_list("zs", zs), name_list("stop", stop)
     graph, opset, imports = _graph(function, types or {})
     rewrite_nodes(graph, registry, opset)
@@ -117,7 +116,7 @@ def gradient_of_function(
         outputs.append(linker.publish(value, names.add(f"{prefix}{x}"), source))
     graph.outputs.clear()
     graph.outputs.extend(outputs)
-    _remove_given(graph)
+    remove_given(graph)
     remove_unused(graph)
     merge_common(graph, linker.draws)
     inputs = [*sources, *supplied.values(), seed]
@@ -252,17 +251,6 @@ def _check_independent(graph: ir.Graph, xs: Sequence[str], values: Mapping[str, 
                 pending.append(None if value is None else value.producer())
 
 
-def _given_row() -> Row:
-    """The rule of the internal node that reads a supplied value and passes its cotangent to what computes it."""
-
-    def given_vjp(dvalue):
-        return dvalue
-
-    rule = RuleFunction(given_vjp, "traced", returns=("dcomputed",))
-    form = Form("given_vjp", "traced", __name__, ("dvalue",), ("dcomputed",), function=rule)
-    return Row(_INTERNAL, "Given", 1, ("computed", "given"), ("value",), (form,), zero=("given",))
-
-
 def _supply(value: ir.Value, graph: ir.Graph, names: Names) -> ir.Value:
     """An input that is read in place of a computed value."""
     if value.producer() is None:
@@ -271,7 +259,7 @@ def _supply(value: ir.Value, graph: ir.Graph, names: Names) -> ir.Value:
     value.name = names.unique(f"{value.name}/computed")
     active = ir.Value(name=names.unique(f"{given.name}/given"), type=value.type, shape=value.shape)
     ir.convenience.replace_all_uses_with(value, active)
-    node = ir.Node(_INTERNAL, "Given", [value, given], outputs=[active], name=active.name, version=1)
+    node = ir.Node(INTERNAL, "Given", [value, given], outputs=[active], name=active.name, version=1)
     producer = value.producer()
     assert producer is not None
     graph.insert_after(producer, node)
@@ -281,25 +269,15 @@ def _supply(value: ir.Value, graph: ir.Graph, names: Names) -> ir.Value:
 def _active(value: ir.Value, graph: ir.Graph) -> ir.Value:
     """The value that derivatives flow through: the internal node's where a supplied one stands for it."""
     for use in value.uses():
-        if use.node.domain == _INTERNAL and use.idx == 1:
+        if use.node.domain == INTERNAL and use.idx == 1:
             return use.node.outputs[0]
     return value
-
-
-def _remove_given(graph: ir.Graph) -> None:
-    for node in list(graph):
-        if node.domain == _INTERNAL and node.op_type == "Given":
-            computed, given = node.inputs
-            assert computed is not None and given is not None
-            ir.convenience.replace_all_uses_with(node.outputs[0], given)
-            graph.remove(node, safe=True)
-            ir.convenience.replace_all_uses_with(computed, given)
 
 
 def _infer(graph: ir.Graph, opset: int) -> None:
     """Infer the types that follow node by node from those that are known."""
     for node in graph:
-        if node.domain == _INTERNAL:
+        if node.domain == INTERNAL:
             source, out = node.inputs[0], node.outputs[0]
             assert source is not None
             out.type, out.shape = source.type or out.type, source.shape or out.shape

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -13,6 +14,9 @@ from gradgen.engine.link import CONSTANT_MARK
 from gradgen.engine.registry import Registry
 from gradgen.engine.values import FLOATS
 from gradgen.errors import GradientError
+
+NAMES_KEY = "gradgen.names"
+FIXED_KEY = "gradgen.fixed"
 
 
 def find_values(
@@ -52,6 +56,23 @@ def name_list(role: str, asked: Any) -> list[str]:
         kinds = ", ".join(f"{n!r} ({type(n).__name__})" for n in strangers[:3])
         raise GradientError(f"{role}: a name or a list of names is asked for, not {kinds}")
     return names
+
+
+def check_fixed(metadata: Mapping[str, str], sources: Sequence[ir.Value], targets: Sequence[ir.Value]) -> None:
+    """Refuse the derivative of a gradient with respect to a constant on whose content that gradient relies.
+
+    A gradient model was specialised to the content of some scalars (an exponent of 2, a factor of 1): it is right, but
+    it no longer shows how the gradients depend on them.
+    """
+    fixed = set(json.loads(metadata.get(FIXED_KEY, "[]")))
+    roles = json.loads(metadata.get(NAMES_KEY, "{}"))
+    asked = sorted(v.name for v in sources if v.name and v.name in fixed)
+    gradients = [v.name for v in targets if roles.get(v.name or "", {}).get("role") == "gradient"]
+    if asked and gradients:
+        raise GradientError(
+            f"wrt: {', '.join(map(repr, asked))} was a constant when '{gradients[0]}' was made, and is built into it; name "
+            "it in the wrt of that call too"
+        )
 
 
 def _resolve(
@@ -103,4 +124,4 @@ def parameter_values(graph: ir.Graph, registry: Registry, opset: int) -> list[ir
 
 def _differentiable(use: Any, registry: Registry, opset: int) -> bool:
     row = registry.find(use.node.domain, use.node.op_type, opset)
-    return row is None or row.disposition(use.idx) == "rule"
+    return row is None or row.disposition(use.idx) in ("rule", "body")

@@ -10,9 +10,17 @@ import numpy as np
 import onnx
 import onnx.helper
 import onnx.numpy_helper
+import onnx_ir as ir
 
+from gradgen.engine.expand import expand_where
+from gradgen.engine.link import Constants, Knowledge, Linker
+from gradgen.engine.names import Names
+from gradgen.engine.prepare import infer, learn_constants, prepare
+from gradgen.engine.registry import Registry, registered
+from gradgen.engine.simplify import remove_unused
 from gradgen.errors import GradientError
-from gradgen.generator.table import FLOAT_TYPES, schema_of
+from gradgen.evaluate import to_float64
+from gradgen.generator.table import FLOAT_TYPES, SnippetSchema, schema_of
 
 RANGE = (-2.0, 2.0)
 MARGIN = 0.05
@@ -27,8 +35,10 @@ class Sample:
         index: its place in the row.
         spec: what the table says. An input is a shape (for one that admits floats), its content (for one that does
             not), or a table with `shape` or `values` and `low`, `high`, `avoid`, `dtype`; a variadic input is a list
-            of these. Other names are attributes. `@outputs` lists the outputs that the node has, `@of` those that are
-            differentiated; `@wrt` the inputs; `@opset` the opset.
+            of these. An input that takes no float64 is a float32 constant; with `constant = false` it is an input like
+            the others, which in float64 only the reference evaluator reads. Other names are attributes. `@outputs`
+            lists the outputs that the node has, `@of` those that are differentiated; `@wrt` the inputs; `@opset` the
+            opset; `@single` says that the op knows float32 alone.
         settings: the row's `range`, `avoid`, `tolerance`, `second_order`.
     """
 
@@ -79,9 +89,15 @@ def build(sample: Sample, dtype: Any = np.float64, dynamic: bool = False) -> Bui
         dtype: the element type of its float inputs.
         dynamic: whether all dimensions of the float inputs are names; integer inputs stay known.
     """
-    schema = schema_of(sample.domain, sample.op_type, sample.since if sample.since > 1 else None)
+    row = registered().find(sample.domain, sample.op_type, sample.opset)
+    body = None if row is None else row.forward
+    if dtype == np.float64 and (body is not None or sample.spec.get("@single")):
+        return _widened(build(sample, np.float32, dynamic))
+    schema: Any = schema_of(sample.domain, sample.op_type, sample.since if sample.since > 1 else None)
     if schema is None:
-        raise GradientError(f"there is no op {sample.op_type}")
+        if body is None:
+            raise GradientError(f"there is no op {sample.op_type}")
+        schema = SnippetSchema(sample.domain, sample.op_type, body)
     rng = np.random.default_rng(zlib.crc32(f"{sample.op_type}/{sample.index}".encode()))
     names: list[str] = []
     feeds: dict[str, np.ndarray] = {}
@@ -118,13 +134,37 @@ def build(sample: Sample, dtype: Any = np.float64, dynamic: bool = False) -> Bui
     types = _output_types(model, outputs)
     if dynamic and not all(t.type.tensor_type.HasField("shape") for t in types.values()):
         _add_ranks(types, build(sample, dtype).model)
-    model.graph.output.extend(types[o] for o in outputs if o)
+    asked = sample.spec.get("@of", outputs)
+    model.graph.output.extend(
+        kind for o, kind in types.items() if o in asked or kind.type.tensor_type.HasField("shape")
+    )
     floats = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16}
-    of = [o for o in sample.spec.get("@of", outputs) if o and types[o].type.tensor_type.elem_type in floats]
+    of = [o for o in asked if o and types[o].type.tensor_type.elem_type in floats]
     return Built(model, feeds, list(sample.spec.get("@wrt", feeds)), of)
 
 
-def _outputs(schema: onnx.defs.OpSchema, sample: Sample) -> list[str]:
+def expand_bodies(model: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
+    """The model with every node whose op has a forward body replaced by it."""
+    prepared = prepare(model, registry)
+    graph, opset = prepared.model.graph, prepared.opset
+    names = Names.of(graph)
+    knowledge = Knowledge(set(graph.inputs))
+    learn_constants(graph, knowledge, opset)
+    linker = Linker(graph, registry, opset, knowledge, names, Constants(graph, names))
+    rows = {n: registry.find(n.domain, n.op_type, opset) for n in graph}
+    expand_where(graph, linker, lambda n: (row := rows.get(n)) is not None and row.forward is not None, {})
+    remove_unused(graph)
+    return ir.to_proto(prepared.model)
+
+
+def _widened(built: Built) -> Built:
+    """A float32 sample in float64: an op with a forward body as its body, since kernels of such ops are float32."""
+    model = to_float64(expand_bodies(built.model, registered()))
+    feeds = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in built.feeds.items()}
+    return Built(model, feeds, built.wrt, built.of)
+
+
+def _outputs(schema: Any, sample: Sample) -> list[str]:
     if "@outputs" in sample.spec:
         return list(sample.spec["@outputs"])
     required = [f for f in schema.outputs if f.option != onnx.defs.OpSchema.FormalParameterOption.Optional]
@@ -132,9 +172,6 @@ def _outputs(schema: onnx.defs.OpSchema, sample: Sample) -> list[str]:
 
 
 def _output_types(model: onnx.ModelProto, outputs: list[str]) -> dict[str, onnx.ValueInfoProto]:
-    from gradgen.engine.prepare import infer
-    from gradgen.engine.registry import registered
-
     inferred = infer(model, registered())
     known = {v.name: v for v in inferred.graph.value_info}
     first = model.graph.input[0].type.tensor_type.elem_type if model.graph.input else onnx.TensorProto.FLOAT
@@ -163,14 +200,15 @@ def _content(item: Any, formal: Any, sample: Sample, rng: np.random.Generator, d
         ), True
     table = item if isinstance(item, dict) else {"shape": item}
     if "values" in table:
-        kind = table.get("dtype")
-        numpy_type = np.dtype(kind) if kind else (np.float32 if only_single else dtype) if floats else np.int64
+        kind, single = table.get("dtype"), only_single and table.get("constant", True)
+        numpy_type = np.dtype(kind) if kind else (np.float32 if single else dtype) if floats else np.int64
         array = np.asarray(table["values"], numpy_type)
         return array.reshape(table.get("shape", array.shape)), bool(table.get("constant", not floats or only_single))
     low, high = _setting(sample, "range", formal.name, RANGE)
     low, high = table.get("low", low), table.get("high", high)
     avoid = table.get("avoid", _setting(sample, "avoid", formal.name, []))
-    numpy_type = np.dtype(table["dtype"]) if "dtype" in table else np.dtype(np.float32 if only_single else dtype)
+    single = only_single and table.get("constant", True)
+    numpy_type = np.dtype(table["dtype"]) if "dtype" in table else np.dtype(np.float32 if single else dtype)
     array = draw(rng, tuple(table["shape"]), low, high, avoid)
     return array.astype(numpy_type), bool(table.get("constant", only_single))
 

@@ -11,13 +11,14 @@ import onnx
 
 from gradgen.api import vjp
 from gradgen.differences import directional, jacobian_fd
+from gradgen.engine.forward import STRAY
 from gradgen.engine.registry import Registry, registered
 from gradgen.engine.rows import Form, Row
 from gradgen.errors import GradientError, GradientWarning
 from gradgen.evaluate import Evaluator
-from gradgen.samples import Built, Sample, build
+from gradgen.samples import Built, Sample, build, expand_bodies
 
-__all__ = ["Sample", "check_dynamic", "check_first_order", "check_float32", "check_second_order"]
+__all__ = ["Sample", "check_dynamic", "check_first_order", "check_float32", "check_forward", "check_second_order"]
 
 ELEMENTS = 48
 
@@ -97,11 +98,35 @@ def check_second_order(sample: Sample, rules: Registry | None = None) -> None:
         )
 
 
+def check_forward(sample: Sample, rules: Registry | None = None) -> None:
+    """What an op's forward body computes in float32 against the op's own kernel on onnxruntime, to a few ulp."""
+    reason = sample.settings.get("kernel")
+    if isinstance(reason, str):
+        import pytest  # as above
+
+        pytest.skip(reason)
+    built = build(sample, np.float32)
+    own = onnx.ModelProto()
+    own.CopyFrom(built.model)
+    for node in own.graph.node:
+        node.domain = "" if node.domain == STRAY else node.domain
+    kernel = Evaluator(own, strict=True)(built.feeds)
+    body = Evaluator(expand_bodies(built.model, rules or registered()), strict=True)(built.feeds)
+    for name, want in kernel.items():
+        scale = np.abs(want).max(initial=1e-3)
+        np.testing.assert_allclose(
+            body[name], want, rtol=4e-6, atol=1e-6 * scale, err_msg=f"{sample.op_type}: output {name}"
+        )
+        assert body[name].shape == want.shape and body[name].dtype == want.dtype
+
+
 def forms(sample: Sample, rules: Registry | None = None, dtype: Any = np.float64) -> Iterator[tuple[Form, Registry]]:
     """Every form of the sample's row that applies to it in this type, each with a registry that has no other."""
     rules = rules or registered()
     row = rules.find(sample.domain, sample.op_type, sample.opset)
     assert row is not None, f"{sample.op_type} has no row"
+    if row.forward is not None:
+        yield row.forward, rules
     for form in row.forms:
         registry = Registry([Row(**{**vars(row), "forms": (form,)})], parent=rules)
         if form is not row.forms[-1]:

@@ -49,7 +49,9 @@ def check(proto, feeds, wrt=None, of=None, second=True, tolerance=1e-6):
             continue
         again = Evaluator(derive(open_proto, wrt, of), strict=True)({**feeds, **seeds})
         for name in wrt:
-            np.testing.assert_allclose(again[f"grad_{name}"], found[f"grad_{name}"], rtol=1e-9, atol=1e-12, err_msg=name)
+            np.testing.assert_allclose(
+                again[f"grad_{name}"], found[f"grad_{name}"], rtol=1e-9, atol=1e-12, err_msg=name
+            )
     if second:
         check_again(first, {**feeds, **seeds}, [*wrt, *seeds], [f"grad_{n}" for n in wrt], tolerance)
     return first

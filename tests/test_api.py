@@ -355,3 +355,44 @@ def test_no_warning_where_everything_is_connected():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         gradgen.vjp(linear(), wrt=["x", "w", "b"])
+
+
+@pytest.mark.parametrize(("op", "value"), [("Mul", 1.0), ("Div", 1.0), ("Pow", 2.0), ("Pow", 1.0), ("Pow", 3.0)])
+def test_what_a_gradient_was_specialised_to_is_no_constant_of_its_derivative(op, value):
+    text = f"g (double[2,3] x) => (double y) {{ a = {op}(x, s)\n b = Mul(a, a)\n y = ReduceSum<keepdims=0>(b) }}"
+    proto = model(text, s=np.array([value]))
+    first = gradgen.value_and_grad(proto, wrt=["x"])
+    with pytest.raises(gradgen.GradientError, match="'s' was a constant when 'grad_x' was made"):
+        gradgen.vjp(first, wrt=["s"], of=["grad_x"])
+    gradgen.vjp(first, wrt=["x"], of=["grad_x"])
+    gradgen.vjp(first, wrt=["s"], of=["y"])
+    both = gradgen.value_and_grad(proto, wrt=["x", "s"])
+    second = gradgen.vjp(both, wrt=["s"], of=["grad_x"])
+    x = np.linspace(0.5, 2, 6).reshape(2, 3)
+    found = run(second, x=x, grad2_grad_x=np.ones((2, 3)))["grad2_s"][0]
+    inner = {"Mul": lambda s: 2 * x * s * s, "Div": lambda s: 2 * x / s**2, "Pow": lambda s: 2 * s * x ** (2 * s - 1)}[
+        op
+    ]
+    want = (inner(value + 1e-5).sum() - inner(value - 1e-5).sum()) / 2e-5
+    assert abs(found - want) < 1e-7 * abs(want)
+
+
+def test_a_scalar_that_a_gradient_reads_can_be_differentiated_later():
+    text = "g (double[3] x) => (double y) { a = Mul(x, s)\n b = Mul(a, a)\n y = ReduceSum<keepdims=0>(b) }"
+    first = gradgen.value_and_grad(model(text, s=np.array([1.5])), wrt=["x"])
+    second = gradgen.vjp(first, wrt=["s"], of=["grad_x"])
+    x = np.array([1.0, 2.0, 3.0])
+    np.testing.assert_allclose(run(second, x=x, grad_grad_x=np.ones(3))["grad_s"], [(4 * x * 1.5).sum()])
+
+
+def test_dimension_names_of_a_function_belong_to_one_call():
+    proto = parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21, "l" : 1]>
+        g (double[A] x, double[B] z) => (double[C] y) { p = l.f(x)\n q = l.f(z)\n y = Mul(p, q) }
+        <domain: "l", opset_import: ["" : 21]> f (x) => (y) { a = Identity(x)\n y = Mul(a, a) }"""
+    )
+    proto.functions[0].value_info.append(helper.make_tensor_value_info("a", TensorProto.DOUBLE, ["N"]))
+    x, z = np.array([1.0, 2, 3]), np.array([2.0])
+    found = run(gradgen.vjp(proto), x=x, z=z, grad_y=np.ones(3))
+    np.testing.assert_allclose(found["grad_x"], 2 * x * z**2)
+    np.testing.assert_allclose(found["grad_z"], [(x**2 * 2 * z).sum()])

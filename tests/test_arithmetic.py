@@ -190,3 +190,19 @@ def test_other_float_types(dtype):
     close(gradients("Div", {"a": [2.0, 0.5], "b": [4.0, 2.0]}, wrt="b", dtype=dtype), [-0.125, -0.125], rtol=2e-3)
     close(gradients("Sqrt", {"x": [4.0, 0.25]}, dtype=dtype), [0.25, 1], rtol=2e-3)
     close(gradients("Max", {"x": [4.0, 0.25], "y": [4.0, 1.0]}, wrt="x", dtype=dtype), [0.5, 0], rtol=2e-3)
+
+
+@pytest.mark.parametrize("op_type", ["Exp", "Sinh", "Cosh"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_an_overflow_in_a_branch_that_is_not_taken_gives_zero(op_type, dtype):
+    kind = {np.float16: "float16", np.float32: "float", np.float64: "double"}[dtype]
+    if op_type != "Exp" and dtype != np.float32:
+        kind, dtype = "float", np.float32  # onnxruntime has these in float32 alone
+    proto = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]> g ({kind}[2] x, bool[2] c) => ({kind}[2] y)'
+        f"{{ a = {op_type}(x)\n y = Where(c, x, a) }}"
+    )
+    runner = session(gradgen.vjp(proto))
+    feeds = {"x": np.array([1000, 0.5], dtype), "c": np.array([True, False]), "grad_y": np.ones(2, dtype)}
+    slope = {"Exp": np.exp, "Sinh": np.cosh, "Cosh": np.sinh}[op_type](0.5)
+    np.testing.assert_allclose(runner.run(["grad_x"], feeds)[0], np.array([1, slope], dtype), rtol=2e-3)

@@ -122,7 +122,13 @@ def run(proto, feeds):
     import onnxruntime
 
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    return dict(zip([o.name for o in session.get_outputs()], session.run(None, {k: np.asarray(v) for k, v in feeds.items()}), strict=True))
+    return dict(
+        zip(
+            [o.name for o in session.get_outputs()],
+            session.run(None, {k: np.asarray(v) for k, v in feeds.items()}),
+            strict=True,
+        )
+    )
 
 
 def draws(graph):

@@ -158,3 +158,22 @@ def test_a_rule_that_needs_a_rank_is_refused_by_name_without_types():
     nodes = [helper.make_node("Einsum", ["x", "x"], ["y"], equation="...i,...i->...")]
     with pytest.raises(gradgen.GradientError, match=r"rule 'einsum_vjp.*types="):
         gradgen.gradient_of_nodes(nodes, ["x"], "y")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "body", "value"),
+    [
+        ("alpha: float = 2.0", "y = Gemm<alpha: float = @alpha>(x, w)", {"alpha": 3.0}),
+        ("p: ints = [1, 0]", "t = Transpose<perm: ints = @p>(x)\n y = Mul(t, w)", None),
+    ],
+)
+def test_attribute_parameters_of_traced_rules_are_handed_on_or_refused_by_name(attributes, body, value):
+    kind = helper.make_tensor_type_proto(TensorProto.FLOAT, [2, 2])
+    proto = function(f'<domain: "d", opset_import: ["" : 21]> f <{attributes}>(x, w) => (y) {{ {body} }}')
+    x, w, dy = (np.arange(4, dtype=np.float32).reshape(2, 2) + k for k in range(3))
+    if value is None:
+        with pytest.raises(gradgen.GradientError, match="'perm', a parameter of the function"):
+            gradgen.gradient_of_function(proto, ["x"], "y", ["w"], types={"x": kind, "w": kind})
+        return
+    found = gradgen.gradient_of_function(proto, ["x"], "y", ["w"], types={"x": kind, "w": kind})
+    np.testing.assert_allclose(call(found, value, x=x, w=w, dy=dy)["grad_x"], 3 * dy @ w.T)

@@ -2,7 +2,13 @@
 
 import pytest
 
-from gradgen.testing import Sample, check_dynamic, check_first_order, check_float32, check_second_order
+from gradgen.testing import (
+    Sample,
+    check_dynamic,
+    check_first_order,
+    check_float32,
+    check_second_order,
+)
 
 RELU = [
     Sample("", "Relu", 1, 0, {"X": [3, 4]}, {"avoid": {"X": [0.0]}}),

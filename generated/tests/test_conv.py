@@ -2,7 +2,13 @@
 
 import pytest
 
-from gradgen.testing import Sample, check_dynamic, check_first_order, check_float32, check_second_order
+from gradgen.testing import (
+    Sample,
+    check_dynamic,
+    check_first_order,
+    check_float32,
+    check_second_order,
+)
 
 CONV = [
     Sample("", "Conv", 1, 0, {"X": [2, 3, 5, 4], "W": [4, 3, 3, 2], "B": [4]}, {}),

@@ -2,7 +2,13 @@
 
 import pytest
 
-from gradgen.testing import Sample, check_dynamic, check_first_order, check_float32, check_second_order
+from gradgen.testing import (
+    Sample,
+    check_dynamic,
+    check_first_order,
+    check_float32,
+    check_second_order,
+)
 
 SOFTMAXCROSSENTROPYLOSS = [
     Sample("", "SoftmaxCrossEntropyLoss", 1, 0, {"scores": [4, 3], "labels": [0, 2, 1, 2]}, {}),

@@ -2,7 +2,13 @@
 
 import pytest
 
-from gradgen.testing import Sample, check_dynamic, check_first_order, check_float32, check_second_order
+from gradgen.testing import (
+    Sample,
+    check_dynamic,
+    check_first_order,
+    check_float32,
+    check_second_order,
+)
 
 MAXPOOL = [
     Sample("", "MaxPool", 1, 0, {"X": [2, 3, 4, 6], "kernel_shape": [2, 2], "strides": [2, 2]}, {}),

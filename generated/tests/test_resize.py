@@ -2,7 +2,13 @@
 
 import pytest
 
-from gradgen.testing import Sample, check_dynamic, check_first_order, check_float32, check_second_order
+from gradgen.testing import (
+    Sample,
+    check_dynamic,
+    check_first_order,
+    check_float32,
+    check_second_order,
+)
 
 RESIZE = [
     Sample("", "Resize", 1, 0, {"X": [1, 2, 3, 4], "scales": {"values": [1, 1, 2, 3]}}, {}),

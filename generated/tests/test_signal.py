@@ -2,7 +2,13 @@
 
 import pytest
 
-from gradgen.testing import Sample, check_dynamic, check_first_order, check_float32, check_second_order
+from gradgen.testing import (
+    Sample,
+    check_dynamic,
+    check_first_order,
+    check_float32,
+    check_second_order,
+)
 
 DFT = [
     Sample("", "DFT", 1, 0, {"input": [2, 5, 1]}, {}),

@@ -2,7 +2,13 @@
 
 import pytest
 
-from gradgen.testing import Sample, check_dynamic, check_first_order, check_float32, check_second_order
+from gradgen.testing import (
+    Sample,
+    check_dynamic,
+    check_first_order,
+    check_float32,
+    check_second_order,
+)
 
 CONCAT = [
     Sample("", "Concat", 1, 0, {"inputs": [[2, 3], [1, 3], [4, 3]], "axis": 0}, {}),

@@ -11,9 +11,9 @@ import onnx
 import onnx_ir as ir
 
 from gradgen.engine.bodies import Subgraph, make_graph
-from gradgen.engine.inference import evaluate, infer_types, shape_elements
+from gradgen.engine.inference import evaluate, infer_graphs, infer_types, shape_elements
 from gradgen.engine.keys import attribute_key
-from gradgen.engine.values import Value
+from gradgen.engine.values import AttributeParameter, Value
 from gradgen.errors import GradientError
 from gradgen.rules import peephole
 from gradgen.rules.lang import DOMAIN, OPSET, RuleFunction, building
@@ -39,8 +39,9 @@ class Builder:
     Args:
         bodies: resolves a library function's name to its compiled body (an onnx_ir Function).
         opset: the ai.onnx opset that nodes are emitted for.
-        lenient: give float constants the element type of their peers: some bodies of the standard (that of
-            MeanVarianceNormalization) hold float32 constants beside inputs of any float type.
+        lenient: for bodies of the standard, which are read for one use. Gives float constants the element type of
+            their peers: some bodies (that of MeanVarianceNormalization) hold float32 constants beside inputs of any
+            float type. Gives the values in their graphs types.
     """
 
     def __init__(self, bodies: Callable[[str], ir.Function] | None = None, opset: int = OPSET, lenient: bool = False):
@@ -161,6 +162,8 @@ class Builder:
                 results = self._library_call(node.op_type, values, attrs)
             else:
                 captures = _captures(node, attrs, env)
+                if self.lenient and any(attr_graphs(a) for a in attrs.values()):
+                    infer_graphs(node, values, captures, self.opset)
                 wanted = len(node.outputs)
                 domain = "" if node.domain == "ai.onnx" else node.domain
                 result = self.node(node.op_type, values, attrs, wanted, domain, captures)
@@ -209,12 +212,12 @@ class Builder:
     def _agree(self, schema: onnx.defs.OpSchema, values: list[Value | None]) -> list[Value | None]:
         """Give float constants the element type of the inputs that they share one with."""
         names = _type_names(schema, len(values))
-        computed = {names[k]: v.dtype for k, v in enumerate(values) if v is not None and v.const is None and v.dtype}
+        computed = {names[k]: v.dtype for k, v in enumerate(values) if v is not None and v.peek is None and v.dtype}
         return [
             self.constant(v.const, computed[names[k]])
             if v is not None
-            and v.const is not None
-            and v.const.dtype.kind == "f"
+            and v.peek is not None
+            and v.peek.dtype.kind == "f"
             and computed.get(names[k], v.dtype) != v.dtype
             else v
             for k, v in enumerate(values)
@@ -229,7 +232,7 @@ class Builder:
             and result.shape is not None
         ):
             return self.constant(np.asarray(result.elements, np.int64).reshape(() if not result.shape else (-1,)))
-        if not node.inputs or any(v is not None and v.const is None for v in node.inputs):
+        if not node.inputs or any(v is not None and v.peek is None for v in node.inputs):
             return None
         if result.size is None or result.size > FOLD_LIMIT:
             return None
@@ -292,6 +295,8 @@ def _constant_array(attrs: Mapping[str, ir.Attr]) -> np.ndarray:
 
 
 def _attribute(name: str, value: Any) -> ir.Attr:
+    if isinstance(value, AttributeParameter):
+        return ir.Attr(name, value.attr.type, None, ref_attr_name=value.attr.ref_attr_name)
     if isinstance(value, ir.Attr):
         return value
     if isinstance(value, Subgraph):
@@ -333,7 +338,8 @@ def find_schema(op_type: str, domain: str, opset: int) -> onnx.defs.OpSchema | N
 
 
 def _type_names(schema: onnx.defs.OpSchema | None, count: int) -> list[str]:
+    """For each operand the type parameter of its formal; operands of a heterogeneous variadic one share none."""
     if schema is None:
         return ["T"] * count
-    formals = list(schema.inputs)
-    return [formals[min(i, len(formals) - 1)].type_str for i in range(count)]
+    formals = [schema.inputs[min(i, len(schema.inputs) - 1)] for i in range(count)]
+    return [f.type_str if f.is_homogeneous else f"{f.type_str}/{i}" for i, f in enumerate(formals)]

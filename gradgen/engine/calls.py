@@ -50,7 +50,7 @@ class CallLinker(Linker):
             DOMAIN, function.name, actual, outputs=outputs, name=outputs[0].name,
             metadata_props={"gradgen.rule": rule, "gradgen.node": origin},
         )  # fmt: skip
-        self._append(node)
+        self.append(node)
         found = {id(v): out for v, out in zip(wanted, outputs, strict=True)}
         return {
             n: [None if v is None else found[id(v)] for v in r]
@@ -94,8 +94,8 @@ def as_function(template: Template, name: str, opset: int) -> ir.Function:
         if value is None:
             return None
         if id(value) not in env:
-            assert value.const is not None
-            tensor = ir.Tensor(value.const)
+            assert value.peek is not None
+            tensor = ir.Tensor(value.peek)
             node = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], num_outputs=1)
             node.outputs[0].name = f"c{len(env)}"
             nodes.append(node)

@@ -62,9 +62,28 @@ def holds(text: str | None, values: Mapping[str, Any], attributes: Mapping[str, 
     if text is None:
         return True
     try:
-        return bool(_evaluate(parse(text).body, values, attributes))
+        found = bool(_evaluate(parse(text).body, values, attributes))
     except _UnknownError:
         return False
+    if found:
+        for name in _contents(text):
+            value = values.get(name)
+            if isinstance(value, Value):
+                value.touched = True
+    return found
+
+
+@cache
+def _contents(text: str) -> tuple[str, ...]:
+    """The formals whose content a condition reads."""
+    calls = [n for n in ast.walk(parse(text)) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
+    return tuple(
+        a.id
+        for c in calls
+        if isinstance(c.func, ast.Name) and c.func.id == "const"
+        for a in c.args
+        if isinstance(a, ast.Name)
+    )
 
 
 def _evaluate(node: ast.expr, values: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
@@ -168,7 +187,7 @@ def _call(name: str, args: list[ast.expr], sub: Any, values: Mapping[str, Any]) 
     if not isinstance(value, Value):
         raise _UnknownError
     if name == "known":
-        return value.const is not None
+        return value.peek is not None
     if name == "static":
         return value.static
     if name == "same":
@@ -187,8 +206,8 @@ def _call(name: str, args: list[ast.expr], sub: Any, values: Mapping[str, Any]) 
         found = value.size
     elif name == "dtype":
         found = None if value.dtype is None else value.dtype.name.lower()
-    elif name == "const" and value.const is not None:
-        found = value.const.reshape(-1)[0].item() if value.const.size == 1 else value.const.tolist()
+    elif name == "const" and value.peek is not None:
+        found = value.peek.reshape(-1)[0].item() if value.peek.size == 1 else value.peek.tolist()
     if found is None:
         raise _UnknownError
     return found

@@ -6,6 +6,7 @@ import onnx
 import onnx.helper
 import onnx.shape_inference
 
+from gradgen.engine.inference import infer_shapes
 from gradgen.engine.reading import all_graphs
 from gradgen.errors import GradientError
 
@@ -48,7 +49,7 @@ def _wrong(proto: onnx.ModelProto) -> list[str]:
             if value.name in computed:
                 value.ClearField("type")
     try:
-        bare = onnx.shape_inference.infer_shapes(bare, data_prop=True)
+        bare = infer_shapes(bare)
     except _ERRORS:
         return []
     wrong = []

@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 
 from gradgen.engine.activity import Activity, analyse, analyse_body, edges
-from gradgen.engine.expand import expand
+from gradgen.engine.expand import expand, expands
 from gradgen.engine.flow import flows_of
 from gradgen.engine.link import Linker
 from gradgen.engine.plan import Step, apply_forward, make_step, node_label
@@ -60,7 +60,7 @@ def plan_graph(
         sources = [expanded.get(v, v) for v in sources]
         targets = [expanded.get(v, v) for v in targets]
         activity = analyse(list(graph), sources, targets, linker.registry, linker.opset, stop)
-        if not any([expand(n, graph, linker, expanded) for n in activity.path if _row(n, linker) is None]):
+        if not any([expand(n, graph, linker, expanded) for n in activity.path if expands(_row(n, linker))]):
             break
     problems = list(_problems(activity, linker, where))
     if problems:
@@ -109,15 +109,15 @@ def _problems(activity: Activity, linker: Linker, where: str = "") -> Iterable[s
             receiving = {v for v in node.outputs if activity.receives(v)}
             for flow in flows_of(node, row):
                 inner = analyse_body(flow, node, activity.active, receiving, linker.registry, linker.opset)
-                inner.path = [n for n in inner.path if _row(n, linker) is not None or not has_body(n, linker)]
+                inner.path = [n for n in inner.path if not expands(_row(n, linker)) or not has_body(n, linker)]
                 yield from _problems(inner, linker, f"{where + ' in ' if where else 'in '}'{node_label(node)}'")
 
 
 def has_body(node: ir.Node, linker: Linker) -> bool:
-    """Whether the standard defines the op by a function."""
+    """Whether the op can be replaced by a body: the standard's, or its row's."""
     from gradgen.engine.expand import standard_body
 
-    return standard_body(node, linker) is not None
+    return _row(node, linker) is not None or standard_body(node, linker) is not None
 
 
 def _new_attributes(node: ir.Node, row: Row) -> list[str]:

@@ -11,7 +11,9 @@ from gradgen.engine.simplify import remove_unused
 from gradgen.engine.subgraphs import all_values, clone_graph, discard, graphs, insert_output
 
 
-def take_out(graph: ir.Graph, copied: Mapping[ir.Value, ir.Value | None], linker: Any) -> list[tuple[ir.Value, ir.Value]]:
+def take_out(
+    graph: ir.Graph, copied: Mapping[ir.Value, ir.Value | None], linker: Any
+) -> list[tuple[ir.Value, ir.Value]]:
     """Remove from a copied graph every node that draws, itself or in a subgraph.
 
     Args:
@@ -24,7 +26,7 @@ def take_out(graph: ir.Graph, copied: Mapping[ir.Value, ir.Value | None], linker
         read of those nodes. Where it is an output that the original node did not have, that node has it now.
     """
     original = {new: old for old, new in copied.items() if new is not None}
-    pairs = []
+    pairs: list[tuple[ir.Value, ir.Value]] = []
     while True:
         remove_unused(graph)
         node = next((n for n in reversed(graph) if _draws(n, linker)), None)
@@ -50,7 +52,9 @@ def _extend(source: ir.Node, node: ir.Node, original: dict[ir.Value, ir.Value], 
     if graphs(node):
         source.resize_inputs(len(node.inputs))
         for index, value in enumerate(node.inputs):
-            source.replace_input_with(index, None if value is None else _source_of(value, node.graph, source, original, linker))
+            source.replace_input_with(
+                index, None if value is None else _source_of(value, node.graph, source, original, linker)
+            )
         for name, attr in node.attributes.items():
             if attr.type != ir.AttributeType.GRAPH:
                 source.attributes[name] = attr
@@ -76,7 +80,9 @@ def _extend(source: ir.Node, node: ir.Node, original: dict[ir.Value, ir.Value], 
             original[value] = new
 
 
-def _source_of(value: ir.Value, copy: Any, before: ir.Node, original: dict[ir.Value, ir.Value], linker: Any) -> ir.Value:
+def _source_of(
+    value: ir.Value, copy: Any, before: ir.Node, original: dict[ir.Value, ir.Value], linker: Any
+) -> ir.Value:
     """The value that a copy stands for; what only the copy has is written in front of the original node."""
     if value in original:
         return original[value]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx.helper
 import onnx.numpy_helper
+import onnx.shape_inference
 import onnx_ir as ir
 from onnx.shape_inference import InferenceError, infer_node_outputs
 
@@ -43,6 +46,53 @@ def set_type(value: Value, proto: onnx.TypeProto) -> None:
         value.shape = tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim)
 
 
+def infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """onnx's shape inference without the sizes of 0 that it makes of unknown ones (Attention's total length).
+
+    A result of size 0 whose node reads unknown sizes and no 0 is taken for unknown, and what follows from it with it.
+    """
+    inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    known = {v.name: v for v in [*inferred.graph.input, *inferred.graph.output, *inferred.graph.value_info]}
+    doubtful: dict[int, list[onnx.ValueInfoProto]] = {}
+    for index, node in enumerate(inferred.graph.node):
+        sizes = {d for name in node.input for d in _sizes(known.get(name))}
+        results = [known[name] for name in node.output if 0 in _sizes(known.get(name))]
+        if results and None in sizes and 0 not in sizes:
+            doubtful[index] = results
+    if not doubtful:
+        return inferred
+    # Inference passes over ops that it does not know, and takes the types of their results as they are stated.
+    result = onnx.ModelProto()
+    result.CopyFrom(proto)
+    stated = {v.name for v in [*result.graph.output, *result.graph.value_info]}
+    for index, values in doubtful.items():
+        result.graph.node[index].domain = "gradgen.unknown"
+        for name in result.graph.node[index].output:
+            if name in known and name not in stated:
+                result.graph.value_info.append(_open(known[name]) if known[name] in values else known[name])
+    result.opset_import.append(onnx.helper.make_opsetid("gradgen.unknown", 1))
+    result = onnx.shape_inference.infer_shapes(result, data_prop=True)
+    for index in doubtful:
+        result.graph.node[index].domain = proto.graph.node[index].domain
+    del result.opset_import[-1]
+    return result
+
+
+def _sizes(value: onnx.ValueInfoProto | None) -> list[int | None]:
+    dims = [] if value is None else value.type.tensor_type.shape.dim
+    return [d.dim_value if d.HasField("dim_value") else None for d in dims]
+
+
+def _open(value: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
+    """The value with unknown dimensions in place of those of size 0."""
+    result = onnx.ValueInfoProto()
+    result.CopyFrom(value)
+    for dim in result.type.tensor_type.shape.dim:
+        if dim.HasField("dim_value") and dim.dim_value == 0:
+            dim.ClearField("dim_value")
+    return result
+
+
 def node_proto(node: Any) -> onnx.NodeProto:
     """A body node as a NodeProto whose inputs are i0, i1, … and whose outputs are o0, o1, …"""
     proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
@@ -63,9 +113,9 @@ def infer_types(node: Any, schema: onnx.defs.OpSchema | None, opset: int) -> Non
     inputs = {f"i{k}": v for k, v in enumerate(node.inputs) if v is not None}
     types = {name: type_proto(v) for name, v in inputs.items()}
     data = {
-        name: onnx.numpy_helper.from_array(v.const, name)
+        name: onnx.numpy_helper.from_array(v.peek, name)
         for name, v in inputs.items()
-        if v.const is not None and v.const.dtype.kind in "iuf" and v.const.size <= 64
+        if v.peek is not None and v.peek.dtype.kind in "iuf" and v.peek.size <= 64
     }
     try:
         outputs = infer_node_outputs(
@@ -77,6 +127,57 @@ def infer_types(node: Any, schema: onnx.defs.OpSchema | None, opset: int) -> Non
         if f"o{k}" in outputs:
             set_type(value, outputs[f"o{k}"])
     _refine(node, schema)
+
+
+def infer_graphs(
+    node: ir.Node, operands: Sequence[Value | None], captures: Sequence[tuple[ir.Value, Value]], opset: int
+) -> None:
+    """Give the values in a node's graphs the types that follow from its operands and captures; dimensions lose names.
+
+    Args:
+        node: a node of a function's body; its graphs are changed in place.
+        operands: what is known of its inputs.
+        captures: the outer values that its graphs read, with what is known of them.
+        opset: the ai.onnx opset.
+    """
+    proto = ir.to_proto(node)
+    known = {v.name or "": k for v, k in zip(node.inputs, operands, strict=True) if v is not None and k is not None}
+    known |= {outer.name or "": value for outer, value in captures}
+    inputs = [onnx.helper.make_value_info(name, type_proto(value)) for name, value in known.items()]
+    # Inference looks at the content of constants, the axes of an Unsqueeze say, in their own graph alone.
+    constants = [onnx.numpy_helper.from_array(v.const, o.name) for o, v in captures if v.const is not None]
+    for attribute in proto.attribute:
+        for graph in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
+            graph.initializer.extend(constants)
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph([proto], "node", inputs, []), opset_imports=[onnx.helper.make_opsetid("", opset)]
+    )
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.node[0]
+    except (InferenceError, RuntimeError, ValueError):
+        return
+    found = {a.name: [a.g] if a.type == onnx.AttributeProto.GRAPH else list(a.graphs) for a in inferred.attribute}
+    for name, attr in node.attributes.items():
+        held = [attr.value] if attr.type == ir.AttributeType.GRAPH else attr.value
+        for graph, typed in zip(held, found[name], strict=True) if found[name] else ():
+            _take_types(graph, typed)
+
+
+def _take_types(graph: ir.Graph, typed: onnx.GraphProto) -> None:
+    """Copy the types of a graph's values from its inferred form, nested graphs included."""
+    known = {v.name: v.type for v in [*typed.input, *typed.output, *typed.value_info]}
+    for value in [*graph.inputs, *(v for node in graph for v in node.outputs)]:
+        found = Value()
+        set_type(found, known.get(value.name, onnx.TypeProto()))
+        if value.type is None and found.dtype is not None:
+            value.type = ir.TensorType(found.dtype)
+        if value.shape is None and found.shape is not None:
+            value.shape = ir.Shape([d if isinstance(d, int) else None for d in found.shape])
+    for node, proto in zip(graph, typed.node, strict=True):
+        inner = {a.name: a.g for a in proto.attribute if a.type == onnx.AttributeProto.GRAPH}
+        for name, attr in node.attributes.items():
+            if name in inner:
+                _take_types(attr.value, inner[name])
 
 
 def _share_dtypes(node: Any, schema: onnx.defs.OpSchema) -> None:

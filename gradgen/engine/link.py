@@ -15,7 +15,7 @@ from gradgen.engine.registry import Registry, is_random
 from gradgen.engine.rows import Form
 from gradgen.engine.specialise import Template, specialise
 from gradgen.engine.subgraphs import graphs, graphs_of, settle
-from gradgen.engine.values import UnknownTypeError, Value
+from gradgen.engine.values import UnknownTypeError, Value, is_float
 from gradgen.errors import GradientError
 from gradgen.rules.lang import RuleFunction
 
@@ -42,10 +42,14 @@ class Knowledge:
 
     Args:
         variable: values that are never static knowledge (the wrt and the overridable initializers).
+
+    Attributes:
+        fixed: the float constants on whose content the linked nodes rely.
     """
 
     def __init__(self, variable: set[ir.Value] | None = None):
         self.variable = variable or set()
+        self.fixed: set[ir.Value] = set()
         self._constants: dict[ir.Value, np.ndarray | None] = {}
 
     def constant(self, value: ir.Value) -> np.ndarray | None:
@@ -53,6 +57,11 @@ class Knowledge:
         if value not in self._constants:
             self._constants[value] = self._read(value)
         return self._constants[value]
+
+    def fix(self, value: ir.Value) -> None:
+        """Record that the backward pass holds for this content of a float constant alone."""
+        if is_float(value.dtype):
+            self.fixed.add(value)
 
     def learn(self, value: ir.Value, content: np.ndarray) -> None:
         """Record the content of a value that was computed from constants and static shapes."""
@@ -142,8 +151,12 @@ class Linker:
     def draws(self, node: ir.Node) -> bool:
         """Whether a node draws random numbers, and so must never be repeated."""
         row = self.registry.find(node.domain, node.op_type, self.opset)
+        if row is not None and isinstance(row.random, str):
+            switch = next((v for i, v in enumerate(node.inputs) if row.input_name(i) == row.random), None)
+            known = None if switch is None else self.knowledge.constant(switch)
+            return switch is not None and (known is None or bool(np.any(known)))
         if row is not None and row.random is not None:
-            return row.random
+            return bool(row.random)
         return row is None and node.domain in ("", "ai.onnx") and not graphs(node) and is_random("", node.op_type)
 
     def version(self, node: ir.Node) -> int:
@@ -152,7 +165,8 @@ class Linker:
             return self.opset
         return self.constants.imports.get(node.domain) or node.version or 1
 
-    def _append(self, node: ir.Node) -> None:
+    def append(self, node: ir.Node) -> None:
+        """Put a node at the linker's place."""
         if self._anchor is None:
             self.graph.append(node)
         else:
@@ -222,7 +236,7 @@ class Linker:
         node = ir.Node("", op_type, inputs, ir.convenience.convert_attributes(attributes), outputs=[out])
         node.name = self.names.unique(f"{out.name}/{op_type}")
         node.metadata_props["gradgen.node"] = like.name or ""
-        self._append(node)
+        self.append(node)
         return out
 
     def add(self, pair: Sequence[ir.Value], like: ir.Value) -> ir.Value:
@@ -250,7 +264,7 @@ class Linker:
         outputs = [ir.Value(name=self.names.unique(base), type=v.type, shape=v.shape) for v in like]
         attrs = [*(ir.AttrGraph(k, g) for k, g in graphs.items()), *ir.convenience.convert_attributes(attributes)]
         node = ir.Node("", op_type, inputs, attrs, outputs=outputs, name=self.names.unique(f"{base}/{op_type}"))
-        self._append(node)
+        self.append(node)
         return outputs
 
     def publish(self, value: ir.Value, name: str, like: ir.Value) -> ir.Value:
@@ -298,10 +312,7 @@ class Linker:
             )
         except UnknownTypeError as error:
             reason = _with_origins(str(error), actual)
-            raise GradientError(
-                f"{origin}: rule '{rule}' needs types: {reason}; give them with types= or value_info, "
-                "or let shape inference reach the value"
-            ) from error
+            raise GradientError(f"{origin}: rule '{rule}' cannot be applied: {reason}") from error
         except GradientError as error:
             raise GradientError(f"{origin}: rule '{rule}': {error}") from error
         return self._clone(template, actual, names, rule, origin)
@@ -316,6 +327,8 @@ class Linker:
     def _clone(
         self, template: Template, actual: Sequence[ir.Value], names: Mapping[str, str], rule: str, origin: str
     ) -> dict[str, Any]:
+        for position in template.fixed:
+            self.knowledge.fix(actual[position])
         back = {short: name for name, short in names.items()}
         env: dict[int, ir.Value] = {id(t): a for t, a in zip(template.inputs, actual, strict=True)}
         metadata = {"gradgen.rule": rule, "gradgen.node": origin}
@@ -326,8 +339,8 @@ class Linker:
                 return None
             found = env.get(id(value))
             if found is None:
-                assert value.const is not None, f"{rule}: {value} has no producer"
-                found = env[id(value)] = self.constants.get(value.const)
+                assert value.peek is not None, f"{rule}: {value} has no producer"
+                found = env[id(value)] = self.constants.get(value.peek)
             return found
 
         for body in template.nodes:
@@ -346,7 +359,7 @@ class Linker:
                 settle(graph, self.names, f"{base}/{body.op_type}", back, metadata)
             node = ir.Node(body.domain, body.op_type, inputs, attributes, outputs=outputs, metadata_props=metadata)
             node.name = outputs[0].name
-            self._append(node)
+            self.append(node)
         return {
             name: [resolve(v) for v in result] if isinstance(result, list) else resolve(result)
             for name, result in template.outputs.items()
@@ -377,7 +390,7 @@ def _with_origins(text: str, values: Sequence[ir.Value]) -> str:
 def _signature(value: Value | None) -> Any:
     if value is None:
         return None
-    const = None if value.const is None else (value.const.dtype.str, value.const.tobytes())
+    const = None if value.peek is None else (value.peek.dtype.str, value.peek.tobytes())
     return (value.dtype, value.shape, const)
 
 

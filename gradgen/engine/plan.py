@@ -17,7 +17,7 @@ from gradgen.engine.link import Linker
 from gradgen.engine.registry import rule_function
 from gradgen.engine.rows import Form, Row
 from gradgen.engine.specialise import plain
-from gradgen.engine.values import is_float
+from gradgen.engine.values import Value, is_float
 from gradgen.errors import GradientError
 
 
@@ -52,13 +52,19 @@ class Step:
 
     def operand(self, name: str) -> Any:
         """The input or output with a formal name: a value, None if absent, a list for a variadic formal."""
-        for formals, values in ((self.row.inputs, self.inputs), (self.row.outputs, self.outputs)):
-            for index, formal in enumerate(formals):
-                if formal == f"{name}*":
-                    return list(values[index:])
-                if formal == name:
-                    return values[index] if index < len(values) and _exists(values[index]) else None
-        return self.residuals.get(name)
+        found = operand(self.row, name, self.inputs, self.outputs)
+        return self.residuals.get(name) if found is None else found
+
+
+def operand(row: Row, name: str, inputs: Sequence[ir.Value | None], outputs: Sequence[ir.Value]) -> Any:
+    """What a node gives for a formal name: a value, None if absent, a list for a variadic formal."""
+    for formals, values in ((row.inputs, inputs), (row.outputs, outputs)):
+        for index, formal in enumerate(formals):
+            if formal == f"{name}*":
+                return list(values[index:])
+            if formal == name:
+                return values[index] if index < len(values) and _exists(values[index]) else None
+    return None
 
 
 def node_label(node: ir.Node) -> str:
@@ -129,6 +135,9 @@ def make_step(node: ir.Node, row: Row, activity: Activity, linker: Linker) -> St
             return step
         if _applies(form, step, present) and holds(form.when, known, plain_attributes):
             step.form = form
+            for name, value in known.items():
+                if isinstance(value, Value) and value.touched:
+                    linker.knowledge.fix(step.operand(name))
             return step
     raise GradientError(
         f"{step.origin} ({node.op_type}): no form of its rule takes the cotangents {sorted(present)} "

@@ -14,7 +14,8 @@ import onnx_ir as ir
 
 from gradgen.engine.declarations import check_declarations
 from gradgen.engine.external import BASE_KEY
-from gradgen.engine.inference import evaluate, shape_elements
+from gradgen.engine.forward import fill_bodies, move_strays
+from gradgen.engine.inference import evaluate, infer_shapes, shape_elements
 from gradgen.engine.link import Knowledge, small
 from gradgen.engine.opsets import raise_opset
 from gradgen.engine.reading import Model, check, densify, normalise_domains, open_dimensions, read
@@ -54,6 +55,7 @@ def prepare(model: Model, registry: Registry, types: bool = True) -> Prepared:
     """
     proto, as_ir = read(model)
     normalise_domains(proto)
+    move_strays(proto, registry)
     check(proto)
     open_dimensions(proto)
     densify(proto)
@@ -92,8 +94,8 @@ def infer(proto: onnx.ModelProto, registry: Registry, declared: bool = False) ->
     """Infer shapes, with the values of shape computations propagated; what cannot be inferred stays open.
 
     onnx leaves the rank open where a shape is computed at run time, though the length of that shape states it, and
-    knows nothing of the results of some ops, where a row's `like` does: both are filled in, and what follows from them
-    is inferred again.
+    knows nothing of the results of some ops, where a row's `like` or its forward body does: these are filled in, and
+    what follows from them is inferred again.
 
     Raises:
         GradientError: with `declared`, if the types that the model declares are not those that its nodes compute.
@@ -104,11 +106,10 @@ def infer(proto: onnx.ModelProto, registry: Registry, declared: bool = False) ->
         check_declarations(proto)
     while True:
         try:
-            proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+            proto = infer_shapes(proto)
         except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
             break
-        ranks, alike = _fill_ranks(proto.graph), _fill_alike(proto, registry)
-        if not ranks and not alike:
+        if not any([_fill_ranks(proto.graph), _fill_alike(proto, registry), fill_bodies(proto, registry)]):
             break
     proto.graph.initializer.extend(overridable)
     for node, given in zip(proto.graph.node, spelled, strict=True):
@@ -191,7 +192,7 @@ def _fill_alike(proto: onnx.ModelProto, registry: Registry) -> bool:
     found = False
     for node in graph.node:
         row = registry.find(node.domain, node.op_type, version)
-        if row is None or not row.like:
+        if row is None or not row.like or row.straight_through is not None:
             continue
         inputs = {row.input_name(i): name for i, name in enumerate(node.input)}
         for index, name in enumerate(node.output):
@@ -229,6 +230,7 @@ def _inline_functions(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelP
     bind(proto.graph.node)
     for function in proto.functions:
         bind(function.node)
+        del function.value_info[:]  # its dimension names are those of one call, and would be shared by all
     kept = [(f.domain, f.name) for f in proto.functions if registry.find(f.domain, f.name, version) is not None]
     return (
         onnx.inliner.inline_selected_functions(proto, kept, exclude=True)
@@ -273,7 +275,7 @@ def learn_constants(graph: ir.Graph, knowledge: Knowledge, opset: int) -> None:
                 content = np.asarray(found, np.int64).reshape(() if not out.shape else (-1,))
         elif (
             inputs
-            and all(v is None or v.const is not None for v in inputs)
+            and all(v is None or v.peek is not None for v in inputs)
             and (out.size or 0) <= 256
             and out.size is not None
         ):

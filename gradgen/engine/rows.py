@@ -50,9 +50,14 @@ class Row:
         zero: inputs whose derivative is known to be zero.
         none: inputs without a derivative rule, with the reason.
         ignores: attributes that do not change the derivative.
-        like: outputs that have the type and shape of an input, where the standard infers none for the op.
+        like: outputs that have the type and shape of an input, where the standard infers none for the op; with a
+            straight-through body, which gives the shape, the type alone.
         defaults: name of a function of `module` that resolves attributes whose defaults depend on the node.
-        random: whether the op draws random numbers; None where onnx knows.
+        random: whether the op draws random numbers; the name of the input that switches the draw on, where an absent
+            one and one known to be false draw nothing; None where onnx knows.
+        forward: the op's forward body (it reads inputs and returns outputs), through which the op is differentiated;
+            such a row has no forms. Outputs that the body does not return are left to the node.
+        straight_through: the body whose derivative passes the op's quantised inputs and outputs, where that is asked.
         inputs, outputs: the formal names; a trailing `*` marks the variadic one.
     """
 
@@ -67,8 +72,10 @@ class Row:
     ignores: tuple[str, ...] = ()
     defaults: str | None = None
     module: str = ""
-    random: bool | None = None
+    random: bool | str | None = None
     like: Mapping[str, str] = field(default_factory=dict)
+    forward: Form | None = None
+    straight_through: Form | None = None
 
     def formal(self, names: tuple[str, ...], index: int) -> str:
         """The formal name at a position; the variadic one takes all that follow it."""
@@ -85,12 +92,14 @@ class Row:
         return self.formal(self.outputs, index)
 
     def disposition(self, index: int) -> str:
-        """`rule`, `zero` or `none`: what an input's derivative is."""
+        """What an input's derivative is: `rule`, `body` (that of the forward body), `zero` or `none`."""
         name = self.input_name(index)
         if name in self.zero:
             return "zero"
         if name in self.none:
             return "none"
+        if self.forward is not None:
+            return "body" if name in self.forward.reads else "none"
         return "rule" if any(f.kind == "structural" or f"d{name}" in f.returns for f in self.forms) else "none"
 
     def is_variadic(self, name: str) -> bool:

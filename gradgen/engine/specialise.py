@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import onnx_ir as ir
 from gradgen.engine.builder import BodyNode, Builder
 from gradgen.engine.registry import Registry, form_function, rule_function
 from gradgen.engine.rows import Form
-from gradgen.engine.values import UnknownTypeError, Value
+from gradgen.engine.values import AttributeParameter, Value
 from gradgen.errors import GradientError
 from gradgen.rules.lang import RuleFunction, building
 
@@ -27,11 +28,16 @@ class Template:
         inputs: the flat values that the body reads, in the order of the call's values.
         outputs: result values by formal name; a list for a variadic formal.
         nodes: the nodes that the outputs need, in topological order.
+        fixed: positions of the inputs whose content the body holds for alone.
     """
 
     inputs: list[Value]
     outputs: dict[str, Any]
     nodes: list[BodyNode]
+    fixed: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.fixed = [k for k, v in enumerate(self.inputs) if v.touched and v.peek is not None]
 
 
 def flatten(arguments: Mapping[str, Argument]) -> list[Value]:
@@ -40,12 +46,6 @@ def flatten(arguments: Mapping[str, Argument]) -> list[Value]:
     for argument in arguments.values():
         flat.extend(v for v in (argument if isinstance(argument, list) else [argument]) if v is not None)
     return flat
-
-
-def signature(value: Value) -> tuple:
-    """What of a value a specialisation may depend on."""
-    const = None if value.const is None else (value.const.dtype.str, value.const.tobytes())
-    return (value.dtype, value.shape, const, value.zero)
 
 
 def specialise(
@@ -92,7 +92,10 @@ def specialise(
 def _run(builder, rule, reads, source, arguments, attributes, registry, stand_ins) -> list[Any]:
     function = _python_function(source)
     if function is not None and function.kind == "traced":
-        keywords = {name: plain(attributes.get(name)) for name in _keywords(function)}
+        keywords = {
+            name: plain(attributes.get(name)) if name in attributes or default is None else default
+            for name, default in _keywords(function).items()
+        }
         results = function.fn(*(arguments.get(name) for name in reads), **keywords)
         results = results if isinstance(results, tuple) else (results,)
         return [builder.constant(r) if isinstance(r, int | float | np.ndarray) else r for r in results]
@@ -117,10 +120,10 @@ def _python_function(source: Form | str) -> RuleFunction | None:
     return rule_function(module, name) if name else None
 
 
-def _keywords(function: RuleFunction) -> list[str]:
-    from gradgen.rules.lang import parameters
-
-    return parameters(function.fn)[1]
+def _keywords(function: RuleFunction) -> dict[str, Any]:
+    """The attributes that a traced rule takes, with the defaults of its signature."""
+    found = inspect.signature(function.fn).parameters.values()
+    return {p.name: None if p.default is p.empty else p.default for p in found if p.kind is p.KEYWORD_ONLY}
 
 
 def plain(attr: ir.Attr | None) -> Any:
@@ -128,7 +131,7 @@ def plain(attr: ir.Attr | None) -> Any:
     if attr is None:
         return None
     if attr.ref_attr_name is not None:
-        raise UnknownTypeError(f"the value of attribute '{attr.name}', a parameter of the function, is unknown")
+        return AttributeParameter(attr)
     value = attr.value
     return list(value) if isinstance(value, tuple | list) else value
 

@@ -26,17 +26,21 @@ class Value:
     Attributes:
         dtype: element type, or None if unknown.
         shape: a tuple of sizes, dimension names and None (unknown), or None if the rank is unknown.
-        const: the content as a numpy array where it is known.
+        const: the content as a numpy array where it is known. Reading it marks the value: the specialised body holds for
+            this content alone.
+        peek: the content without the mark, for a decision after which the body holds for every content.
+        touched: whether `const` was read.
         elements: for an integer tensor of rank 0 or 1 computed from shapes, its elements as dimensions.
         zero: known to be zero everywhere.
     """
 
-    __slots__ = ("_ir_shape", "const", "dtype", "elements", "label", "producer", "shape", "zero")
+    __slots__ = ("_ir_shape", "dtype", "elements", "label", "peek", "producer", "shape", "touched", "zero")
 
     def __init__(self, dtype=None, shape=None, const=None, elements=None, producer=None, label="", zero=False):
         self.dtype: ir.DataType | None = dtype
         self.shape: Shape | None = shape
-        self.const: np.ndarray | None = const
+        self.peek: np.ndarray | None = const
+        self.touched: bool = False
         self.elements: tuple[Dim, ...] | None = elements
         self.producer: Any = producer
         self.label: str = label
@@ -44,10 +48,19 @@ class Value:
         self._ir_shape: ir.Shape | None = None
 
     @property
+    def const(self) -> np.ndarray | None:
+        """The known content; the body then depends on it."""
+        self.touched = True
+        return self.peek
+
+    @property
     def rank(self) -> int:
         """The number of dimensions; refuses the rule where it is unknown."""
         if self.shape is None:
-            raise UnknownTypeError(f"the rank of '{self.label or 'a value'}' is unknown")
+            raise UnknownTypeError(
+                f"it needs types, and the rank of '{self.label or 'a value'}' is unknown; give it with types= or value_info, "
+                "or let shape inference reach the value"
+            )
         return len(self.shape)
 
     @property
@@ -74,7 +87,7 @@ class Value:
         return self._ir_shape
 
     def __repr__(self) -> str:
-        return f"Value({self.label!r}, {self.dtype}, {self.shape}{', const' if self.const is not None else ''})"
+        return f"Value({self.label!r}, {self.dtype}, {self.shape}{', const' if self.peek is not None else ''})"
 
     def _binary(self, op_type: str, left: Any, right: Any) -> Value:
         from gradgen.rules.lang import current_builder
@@ -120,3 +133,24 @@ class Value:
 def is_float(dtype: ir.DataType | None) -> bool:
     """Whether values of this type carry a derivative; an unknown type may."""
     return dtype is None or dtype in FLOATS
+
+
+class AttributeParameter:
+    """An attribute whose value the caller of the function gives: a rule may hand it on, and nothing else.
+
+    Any look at its value refuses the rule by name.
+    """
+
+    def __init__(self, attr: ir.Attr):
+        self.attr = attr
+
+    def _refuse(self, *_: Any) -> Any:
+        raise UnknownTypeError(
+            f"it looks at attribute '{self.attr.name}', a parameter of the function, and its value is not known here; give "
+            "the attribute a value in the function"
+        )
+
+    __eq__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse  # type: ignore[assignment]
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __mod__ = __neg__ = _refuse
+    __bool__ = __len__ = __iter__ = __getitem__ = __int__ = __float__ = __index__ = __array__ = _refuse
+    __hash__ = object.__hash__

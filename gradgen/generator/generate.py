@@ -137,7 +137,8 @@ def render(found: Sequence[Family]) -> dict[str, str]:
 def fields(row: Row) -> dict[str, Any]:
     """The fields of a row that differ from their defaults, for its constructor."""
     result = {"inputs": row.inputs, "outputs": row.outputs}
-    for name in ("forms", "zero", "none", "ignores", "defaults", "module", "random", "like"):
+    plain = ("forms", "zero", "none", "ignores", "defaults", "module", "random", "like")
+    for name in (*plain, "forward", "straight_through"):
         value = getattr(row, name)
         if value not in ((), {}, None, ""):
             result[name] = value

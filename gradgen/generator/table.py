@@ -19,6 +19,8 @@ from gradgen.rules.lang import OPSET, RuleFunction, parameters
 KEYS = {
     "vjp",
     "forms",
+    "forward",
+    "straight_through",
     "zero",
     "none",
     "ignores",
@@ -30,6 +32,7 @@ KEYS = {
     "avoid",
     "tolerance",
     "second_order",
+    "kernel",
     "doc",
 }
 FLOAT_TYPES = ("tensor(float)", "tensor(double)", "tensor(float16)", "tensor(bfloat16)")
@@ -42,7 +45,7 @@ class TableRow:
     Attributes:
         row: what the engine reads.
         samples: the inputs on which its tests run.
-        settings: `range`, `avoid`, `tolerance`, `second_order` of its samples.
+        settings: `range`, `avoid`, `tolerance`, `second_order` of its samples, and `kernel`: why no kernel runs them.
         where: file and row, for messages.
     """
 
@@ -96,10 +99,15 @@ def _read_row(
     domain = "" if domain == "ai.onnx" else domain
     if unknown := set(entry) - KEYS:
         problems.add(where, f"unknown keys {sorted(unknown)}; known are {sorted(KEYS)}")
-    schema = schema_of(domain, op_type, int(version) if version else None)
+    schema: Any = schema_of(domain, op_type, int(version) if version else None)
+    body = _read_body(entry, "forward", where, module, functions, schema, problems)
+    through = _read_body(entry, "straight_through", where, module, functions, schema, problems)
     if schema is None:
-        problems.add(where, f"there is no op '{op_type}' in domain '{domain or 'ai.onnx'}'")
-        return None
+        stated = body or through
+        if stated is None:
+            problems.add(where, f"there is no op '{op_type}' in domain '{domain or 'ai.onnx'}'")
+            return None
+        schema = SnippetSchema(domain, op_type, stated)
     inputs = tuple(_formal(f) for f in schema.inputs)
     outputs = tuple(_formal(f) for f in schema.outputs)
     forms = []
@@ -113,13 +121,68 @@ def _read_row(
     row = Row(
         domain, op_type, int(version) if version else 1, inputs, outputs, tuple(forms), tuple(entry.get("zero", ())),
         dict(entry.get("none", {})), tuple(entry.get("ignores", ())), entry.get("defaults"), module,
-        entry.get("random"),
-        dict(entry.get("like", {})),
+        entry.get("random"), dict(entry.get("like", {})), body, through,
     )  # fmt: skip
-    settings: dict[str, Any] = {k: entry[k] for k in ("range", "avoid", "tolerance", "second_order") if k in entry}
+    kept = ("range", "avoid", "tolerance", "second_order", "kernel")
+    settings: dict[str, Any] = {k: entry[k] for k in kept if k in entry}
     table_row = TableRow(row, list(entry.get("samples", ())), settings, where)
     _check_row(table_row, schema, functions, problems)
     return table_row
+
+
+def _read_body(
+    entry: Mapping[str, Any],
+    key: str,
+    where: str,
+    module: str,
+    functions: Mapping[str, RuleFunction],
+    schema: Any,
+    problems: Problems,
+) -> Form | None:
+    """The forward or straight-through body that a row names; where the op has a schema its names must be that's."""
+    name = entry.get(key)
+    if name is None:
+        return None
+    function = functions.get(name)
+    if function is None or function.kind not in ("compiled", "traced"):
+        problems.add(where, f"the body '{name}' is not in {module}")
+        return None
+    if key == "forward" and ("vjp" in entry or "forms" in entry):
+        problems.add(where, "an op has a backward rule or a forward body, not both")
+    annotated = set(getattr(function.fn, "__annotations__", ())) if function.kind == "compiled" else set()
+    positional, keyword = signature(function)
+    reads = tuple(p for p in positional if p not in annotated)
+    takes = (*(p for p in positional if p in annotated), *keyword)
+    returns = returned(function)
+    if schema is not None:
+        for role, given, known in (
+            ("input", reads, [f.name for f in (*schema.inputs, *(schema.outputs if key != "forward" else ()))]),
+            ("output", returns, [f.name for f in schema.outputs]),
+            ("attribute", takes, list(schema.attributes)),
+        ):
+            if strangers := [n for n in given if n not in known]:
+                problems.add(where, f"'{name}' names {strangers}, which are no {role}s of the op: {known}")
+    return Form(name, function.kind, module, reads, returns, takes)
+
+
+@dataclass(frozen=True)
+class SnippetFormal:
+    """An input or output of an op that has no schema."""
+
+    name: str
+    option: onnx.defs.OpSchema.FormalParameterOption
+    types: tuple[str, ...] = FLOAT_TYPES
+
+
+class SnippetSchema:
+    """What the signature of a forward body says of an op that has no schema."""
+
+    def __init__(self, domain: str, name: str, body: Form):
+        options = onnx.defs.OpSchema.FormalParameterOption
+        self.domain, self.name = domain, name
+        self.inputs = [SnippetFormal(n, options.Optional) for n in body.reads if n not in body.returns]
+        self.outputs = [SnippetFormal(n, options.Optional if k else options.Single) for k, n in enumerate(body.returns)]
+        self.attributes = dict.fromkeys(body.attributes)
 
 
 def schema_of(domain: str, op_type: str, version: int | None) -> onnx.defs.OpSchema | None:
@@ -222,25 +285,26 @@ def _check_row(
     for result, source in row.like.items():
         if result not in row.outputs or source not in row.inputs:
             problems.add(where, f"'like' gives the output '{result}' the type of '{source}': no such output or input")
+    if isinstance(row.random, str) and row.random not in names:
+        problems.add(where, f"'random' names the input '{row.random}'; the inputs are {names}")
     for formal in schema.inputs:
         ruled = any(f.kind == "structural" or f"d{formal.name}" in f.returns for f in row.forms)
-        said = [
-            k
-            for k, yes in (("rule", ruled), ("zero", formal.name in row.zero), ("none", formal.name in row.none))
-            if yes
-        ]
+        zero, none = formal.name in row.zero, formal.name in row.none
+        body = row.forward is not None and formal.name in row.forward.reads and not (zero or none)
+        said = [k for k, yes in (("rule", ruled), ("body", body), ("zero", zero), ("none", none)) if yes]
         if len(said) > 1:
             problems.add(where, f"input '{formal.name}' is both {' and '.join(said)}")
         if admits_floats(schema, formal) and not said:
             problems.add(where, f"input '{formal.name}' admits floats: give it a rule, or list it in zero or none")
         table_row.dispositions[formal.name] = said[0] if said else "not float"
     mentioned = {a for f in row.forms for a in (*f.attributes, *f.fwd_attributes)} | set(row.ignores)
+    mentioned |= {a for body in (row.forward, row.straight_through) if body for a in body.attributes}
     for form in row.forms:
         mentioned |= conditions.names(form.when)[1] if form.when else set()
     general = [f for f in row.forms if f.when is None and f.fwd is None]
     if row.forms and (not general or row.forms[-1] is not general[-1]):
         problems.add(where, "the last form must hold without a condition and without a pair")
-    if row.forms and not any(f.kind == "structural" for f in row.forms):
+    if (row.forms or row.forward) and not any(f.kind == "structural" for f in row.forms):
         for attribute in schema.attributes:
             if attribute not in mentioned:
                 problems.add(where, f"attribute '{attribute}' is mentioned by no rule or condition; list it in ignores")
@@ -261,8 +325,11 @@ def _check_row(
             problems.add(where, f"sample {index} names {strangers}, which are no input or attribute")
 
 
-def _later_attribute(schema: onnx.defs.OpSchema, name: str) -> bool:
-    return name in onnx.defs.get_schema(schema.name, domain=schema.domain).attributes
+def _later_attribute(schema: Any, name: str) -> bool:
+    return (
+        not isinstance(schema, SnippetSchema)
+        and name in onnx.defs.get_schema(schema.name, domain=schema.domain).attributes
+    )
 
 
 def check_duplicates(rows: Sequence[TableRow], problems: Problems) -> None:

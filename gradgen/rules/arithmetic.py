@@ -6,7 +6,7 @@ import numpy as np
 from onnx import numpy_helper
 
 from gradgen.rules.lang import op, traced, vjp
-from gradgen.rules.library import divide_inside, mask, nudge, select, sum_to
+from gradgen.rules.library import divide_inside, finite_positive, mask, nudge, select, sum_to
 
 INFINITY = numpy_helper.from_array(np.array(np.inf))
 
@@ -61,8 +61,8 @@ def abs_vjp(dY, X):
 
 @vjp
 def exp_vjp(doutput, output):
-    """dx = dy·y."""
-    dinput = doutput * output
+    """dx = dy·y; where y overflows a zero dy stays zero."""
+    dinput = doutput * finite_positive(output)
     return dinput
 
 

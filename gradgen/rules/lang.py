@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 DOMAIN = "gradgen.vjp"
+INTERNAL = "gradgen.internal"
 OPSET = 21
 
 _builder: ContextVar[Any] = ContextVar("gradgen_builder")
@@ -171,6 +172,22 @@ def vjp(fn: Callable[..., Any] | None = None, *, linear: bool = True) -> Any:
 fwd = vjp
 
 
+def forward(*returns: Any) -> Any:
+    """The forward body of an op that the standard does not define: it is differentiated through what it emits.
+
+    Bare, on an onnxscript function; as `@forward("Y", ...)`, on plain Python over typed values, as a traced rule. The
+    parameters are the op's inputs in order, then its attributes (keyword-only where traced); what is returned are the
+    outputs, by name. It emits standard ops only, and computes what the op's kernel computes. For an op without a schema
+    the signature is the schema.
+
+    A straight-through body is written alike; it may read the op's outputs too, gets float stand-ins for quantised
+    inputs that carry a derivative, and returns float stand-ins for quantised outputs, or None.
+    """
+    if len(returns) == 1 and callable(returns[0]):
+        return RuleFunction(returns[0], "compiled")
+    return lambda fn: RuleFunction(fn, "traced", returns=returns)
+
+
 def library(fn: Callable[..., Any]) -> RuleFunction:
     """A function that rules call: an onnxscript function, the general body, with an optional static lowering."""
     return RuleFunction(fn, "library")
@@ -211,6 +228,13 @@ def parameters(fn: Callable[..., Any]) -> tuple[list[str], list[str]]:
     for p in inspect.signature(fn).parameters.values():
         (keyword if p.kind is p.KEYWORD_ONLY else positional).append(p.name)
     return positional, keyword
+
+
+def given(computed: Any, value: Any) -> Any:
+    """Inside a straight-through body: `value`, with the derivative of `computed`."""
+    result = current_builder().node("Given", (computed, value), {}, 1, domain=INTERNAL)
+    result.dtype, result.shape = value.dtype, value.shape
+    return result
 
 
 def same_dim(a: int | str | None, b: int | str | None) -> bool:

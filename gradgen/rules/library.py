@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
 from gradgen.rules.lang import library, op, same_dim
@@ -103,7 +104,7 @@ def nudge(x, ct):
 
 @nudge.lower
 def _nudge(x, ct):
-    return x if x.const is not None and np.all(x.const) else None
+    return x if x.peek is not None and np.all(x.peek) else None
 
 
 @library
@@ -135,3 +136,51 @@ def _transpose_matrix(x):
         return None
     axes = list(range(len(x.shape)))
     return op.Transpose(x, perm=[*axes[:-2], axes[-1], axes[-2]])
+
+
+@library
+def finite_positive(x):
+    """x ≥ 0 with a large number in place of infinity, so that a zero cotangent times it is zero."""
+    large = op.CastLike(op.Constant(value_float=65504.0), x)
+    result = op.Where(op.IsInf(x), large, x)
+    return result
+
+
+@finite_positive.lower
+def _finite_positive(x):
+    return None if x.dtype is None else op.Min(x, np.asarray(ml_dtypes.finfo(x.dtype.numpy()).max, x.dtype.numpy()))
+
+
+@library
+def recurrence(a, b, backward: int = 0):
+    """h with hᵢ = bᵢ + aᵢ·hᵢ₋₁ along axis 1 of values of rank 3 (hᵢ₊₁ where `backward` is 1), in log n steps."""
+    size = op.Shape(b, start=1, end=2)
+    one = op.Constant(value_ints=[1])
+    sign = op.Sub(one, op.Mul(op.Constant(value_ints=[2]), op.Reshape(op.Constant(value_int=backward), one)))
+    none = op.Constant(value_ints=[0])
+    zero = op.CastLike(op.Constant(value_float=0.0), b)
+    step = op.Identity(one)
+    more = op.Squeeze(op.Less(step, size))
+    while more:
+        # What lies `step` places back is 0 at the edge.
+        move = op.Mul(step, sign)
+        pads = op.Concat(none, move, none, none, op.Neg(move), none, axis=0)
+        b = b + a * op.Pad(b, pads, zero)
+        a = a * op.Pad(a, pads, zero)
+        step = op.Add(step, step)
+        more = op.Squeeze(op.Less(step, size))
+    result = op.Identity(b)
+    return result
+
+
+@recurrence.lower
+def _recurrence(a, b, backward=0):
+    if b.shape is None or not isinstance(b.shape[1], int):
+        return None
+    step, sign, zero = 1, -1 if backward else 1, op.CastLike(0.0, b)
+    while step < b.shape[1]:
+        pads = [0, sign * step, 0, 0, -sign * step, 0]
+        b = b + a * op.Pad(b, pads, zero)
+        a = a * op.Pad(a, pads, zero)
+        step *= 2
+    return b

@@ -35,9 +35,12 @@ def peephole(*op_types: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
 
 def _is_scalar(value: Any, number: float) -> bool:
-    """A known one-element tensor that holds `number`."""
-    const = value.const if value is not None else None
-    return const is not None and const.size == 1 and const.reshape(-1)[0] == number
+    """A known one-element tensor that holds `number`; only where it does is its content relied on."""
+    known = value.peek if value is not None else None
+    if known is None or known.size != 1 or known.reshape(-1)[0] != number:
+        return False
+    value.touched = True
+    return True
 
 
 def _broadcasts_into(small: Any, large: Any) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
+from gradgen.engine.values import FLOATS
 from gradgen.errors import GradientError
-from gradgen.rules.lang import op, traced, vjp
+from gradgen.rules.lang import forward, op, traced, vjp
 from gradgen.rules.library import reshape_like, sum_to
 
 
@@ -21,6 +23,18 @@ def cast_vjp(doutput, input):
     """dx = dy in the type of x; a target that is no float carries no cotangent."""
     dinput = op.CastLike(doutput, input)
     return dinput
+
+
+@forward("output")
+def cast_through(input, output):
+    """A cast to a float type with few values is the identity inside their range; from a stand-in it is a cast."""
+    kind = output.dtype
+    if kind is None or kind.is_integer() or kind.name in ("BOOL", "STRING"):
+        return None
+    if kind in FLOATS:
+        return op.Cast(input, to=int(kind))
+    bound = float(ml_dtypes.finfo(kind.numpy()).max)
+    return op.Clip(input, -bound, bound)
 
 
 @vjp

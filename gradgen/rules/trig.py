@@ -6,7 +6,7 @@ import numpy as np
 from onnx import numpy_helper
 
 from gradgen.rules.lang import op, vjp
-from gradgen.rules.library import divide_inside
+from gradgen.rules.library import divide_inside, finite_positive
 
 TWO_OVER_ROOT_PI = numpy_helper.from_array(np.array(2 / np.sqrt(np.pi)))
 
@@ -55,15 +55,16 @@ def atan_vjp(doutput, input):
 
 @vjp
 def sinh_vjp(doutput, input):
-    """dx = dy·cosh x."""
-    dinput = doutput * op.Cosh(input)
+    """dx = dy·cosh x; where that overflows a zero dy stays zero."""
+    dinput = doutput * finite_positive(op.Cosh(input))
     return dinput
 
 
 @vjp
 def cosh_vjp(doutput, input):
-    """dx = dy·sinh x."""
-    dinput = doutput * op.Sinh(input)
+    """dx = dy·sinh x, by its sign and size; where it overflows a zero dy stays zero."""
+    slope = op.Sinh(input)
+    dinput = doutput * op.Sign(slope) * finite_positive(op.Abs(slope))
     return dinput
 
 

@@ -1,0 +1,206 @@
+"""Straight-through derivatives: float stand-ins carry cotangents past tensors of integer and 8-bit float type.
+
+A stand-in has the value of the quantised tensor and the derivative that a row's straight-through body gives it. The
+forward nodes stay as they are: what reads a dequantised value reads it with the derivative of the body's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from gradgen.engine.activity import analyse, edges
+from gradgen.engine.builder import find_schema
+from gradgen.engine.link import Linker
+from gradgen.engine.plan import bind_attributes, operand
+from gradgen.engine.rows import Form, Row
+from gradgen.engine.subgraphs import captures, graphs
+from gradgen.engine.values import FLOATS, is_float
+from gradgen.errors import GradientError
+from gradgen.rules.lang import INTERNAL
+
+
+@dataclass
+class Through:
+    """What the pass did.
+
+    Attributes:
+        stand_ins: the float stand-in of each quantised value.
+        lost: nodes that read stand-ins, without a body that passes them on.
+        replaced: float values by the ones that took their names, with the derivative of a body.
+    """
+
+    stand_ins: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    replaced: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    lost: list[ir.Node] = field(default_factory=list)
+
+    def restore_names(self) -> None:
+        """Give the values their names back, after the internal nodes are gone."""
+        for old, new in self.replaced.items():
+            name, new.name = new.name, f"{new.name}/through"
+            old.name = name
+
+
+def pass_through(graph: ir.Graph, sources: Sequence[ir.Value], linker: Linker) -> Through:
+    """Add stand-ins for the quantised values that depend on the sources."""
+    done = Through()
+    active = set(sources)
+    nodes = list(graph)
+    for node, following in zip(nodes, [*nodes[1:], None], strict=True):
+        row = linker.registry.find(node.domain, node.op_type, linker.opset)
+        standing = [v for v in node.inputs if v in done.stand_ins]
+        if not standing and not any(v in active for v in (*node.inputs, *captures(node))):
+            continue
+        place = Linker(graph, linker.registry, linker.opset, linker.knowledge, linker.names, linker.constants)
+        place = place if following is None else place.anchored(following)
+        if row is not None and row.straight_through is not None:
+            _apply(node, row, row.straight_through, done, active, place)
+        elif standing and not _move(node, done, place) and not _known_zero(node, row, done):
+            done.lost.append(node)
+        if any(v in active and kind != "zero" for _, v, kind in edges(node, row)):
+            active.update(v for v in node.outputs if is_float(v.dtype))
+    return done
+
+
+def _apply(node: ir.Node, row: Row, form: Form, done: Through, active: set[ir.Value], linker: Linker) -> None:
+    """Link a row's straight-through body behind a node, and let its results stand for the node's."""
+    inputs = [done.stand_ins.get(v, v) if v is not None else None for v in node.inputs]
+    arguments = {n: operand(row, n, inputs, node.outputs) for n in form.reads}
+    names = {row.output_name(k): v for k, v in enumerate(node.outputs) if v.name and row.output_name(k) in form.returns}
+    origin = node.name or node.op_type
+    try:
+        found = linker.vjp(form, arguments, bind_attributes(node, row, linker), dict.fromkeys(names, True), {}, origin)
+    except GradientError as error:
+        raise GradientError(f"{origin} ({node.op_type}), straight through: {error}") from error
+    for name, old in names.items():
+        computed = found.get(name)
+        if computed is None:
+            continue
+        if not is_float(old.dtype):
+            done.stand_ins[old] = _stand_in(old, computed, linker)
+            continue
+        new = _given(computed, old, old, f"{old.name}/primal", linker)
+        given = new.producer()
+        assert given is not None
+        ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+        given.replace_input_with(1, old)
+        old.name, new.name = new.name, old.name
+        done.replaced[old] = new
+        active.add(new)
+
+
+def _stand_in(old: ir.Value, computed: ir.Value, linker: Linker) -> ir.Value:
+    """A float value with the content of a quantised one and the derivative of what a body computes."""
+    like = ir.Value(name=old.name, type=computed.type, shape=old.shape or computed.shape)
+    assert computed.dtype is not None
+    content = linker.node("Cast", [old], like, f"{old.name}/content", to=int(computed.dtype))
+    return _given(computed, content, like, f"{old.name}/through", linker)
+
+
+def _given(computed: ir.Value, given: ir.Value, like: ir.Value, name: str, linker: Linker) -> ir.Value:
+    out = ir.Value(name=linker.names.unique(name), type=like.type, shape=like.shape)
+    linker.append(ir.Node(INTERNAL, "Given", [computed, given], outputs=[out], name=out.name, version=1))
+    return out
+
+
+def _known_zero(node: ir.Node, row: Row | None, done: Through) -> bool:
+    """Whether the op's derivative to every quantised input is known to be zero, as a Shape's."""
+    positions = [k for k, v in enumerate(node.inputs) if v in done.stand_ins]
+    return row is not None and all(row.disposition(k) == "zero" for k in positions)
+
+
+def _move(node: ir.Node, done: Through, linker: Linker) -> bool:
+    """Repeat on stand-ins a node whose quantised results have the type of its quantised inputs, such as a Transpose.
+
+    Returns whether it is such a node.
+    """
+    schema = find_schema(node.op_type, node.domain, linker.opset)
+    if schema is None or graphs(node):
+        return False
+    formals, results = list(schema.inputs), list(schema.outputs)
+    kinds = [formals[min(k, len(formals) - 1)].type_str for k in range(len(node.inputs))]
+    moved = {kinds[k] for k, v in enumerate(node.inputs) if v in done.stand_ins}
+    chosen = {k for k, v in enumerate(node.outputs) if results[min(k, len(results) - 1)].type_str in moved}
+    chosen = {k for k in chosen if not is_float(node.outputs[k].dtype)}
+    kind = next(done.stand_ins[v].dtype for v in node.inputs if v in done.stand_ins)
+    allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+    if not chosen or kind not in FLOATS or any(_type_string(kind) not in allowed.get(m, ()) for m in moved):
+        return False
+    inputs = []
+    for k, value in enumerate(node.inputs):
+        if value is not None and value in done.stand_ins:
+            value = done.stand_ins[value]
+        elif value is not None and kinds[k] in moved:
+            like = ir.Value(type=ir.TensorType(kind), shape=value.shape)
+            value = linker.node("Cast", [value], like, f"{value.name}/content", to=int(kind))
+        inputs.append(value)
+    names = [linker.names.unique(f"{v.name}/moved") if k in chosen else "" for k, v in enumerate(node.outputs)]
+    outputs = [ir.Value(name=n) for n in names]
+    for k in chosen:
+        outputs[k].type, outputs[k].shape = ir.TensorType(kind), node.outputs[k].shape
+    name = linker.names.unique(f"{node.name or node.op_type}/moved")
+    linker.append(ir.Node(node.domain, node.op_type, inputs, node.attributes.values(), outputs=outputs, name=name))
+    for k in chosen:
+        done.stand_ins[node.outputs[k]] = _stand_in(node.outputs[k], outputs[k], linker)
+    return True
+
+
+def _type_string(kind: ir.DataType) -> str:
+    return f"tensor({kind.name.lower()})"
+
+
+def stops(
+    graph: ir.Graph, sources: Sequence[ir.Value], targets: Sequence[ir.Value], linker: Linker,
+    through: Through,
+) -> tuple[list[str], set[ir.Value]]:  # fmt: skip
+    """What stops a derivative between sources and targets though the target depends on it.
+
+    Returns a line for each node that makes a quantised or integer value of a value that carries a derivative, and the
+    sources whose derivatives stop there.
+    """
+    passed = through.stand_ins
+    rows = {n: linker.registry.find(n.domain, n.op_type, linker.opset) for n in graph}
+    if not any(row is not None and row.straight_through is not None for row in rows.values()):
+        return [], set()
+    nodes = list(graph)
+    active = analyse(nodes, sources, targets, linker.registry, linker.opset).active
+    reaching = set(targets)
+    for node in reversed(nodes):
+        if any(v in reaching for v in node.outputs):
+            reaching.update(v for v in (*node.inputs, *captures(node)) if v is not None)
+    lines: list[str] = []
+    stopped: set[ir.Value] = set()
+    lost = set(through.lost)
+    for node in nodes:
+        row = rows.get(node)
+        if node in lost:
+            ended = [v for v in node.outputs if v in reaching]
+        elif row is None or row.straight_through is None or any(v in passed for v in node.outputs):
+            continue
+        else:
+            kinds = [kind for _, v, kind in edges(node, row) if v in active]
+            blocked = bool(kinds) and all(kind == "zero" for kind in kinds)
+            ended = [v for v in node.outputs if v in reaching and (blocked or not is_float(v.dtype))]
+        carrying: list[ir.Value | None] = [
+            stand if (stand := passed.get(v)) is not None else v for v in node.inputs if v is not None
+        ]
+        carrying = [v for v in carrying if v in active]
+        if ended and carrying:
+            origins = _origins(carrying, active, sources)
+            listed = ", ".join(f"'{v.name}'" for v in origins)
+            lines.append(f"'{ended[0].name}' = {node.op_type} stops the gradient of {listed}")
+            stopped.update(origins)
+    return lines, stopped
+
+
+def _origins(pending: list[ir.Value | None], active: set[ir.Value], sources: Sequence[ir.Value]) -> list[ir.Value]:
+    seen: set[ir.Value | None] = set(pending)
+    while pending:
+        value = pending.pop()
+        producer = value.producer() if value is not None else None
+        fresh = [v for v in producer.inputs if v in active and v not in seen] if producer is not None else []
+        pending.extend(fresh)
+        seen.update(fresh)
+    return [v for v in sources if v in seen]
