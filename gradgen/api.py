@@ -22,7 +22,7 @@ from gradgen.engine.given import remove_given, with_given
 from gradgen.engine.link import CONSTANT_MARK, Constants, Knowledge, Linker
 from gradgen.engine.names import Names, free_prefix
 from gradgen.engine.prepare import MODEL_OPSET, Model, Prepared, learn_constants, prepare
-from gradgen.engine.registry import Registry, registered
+from gradgen.engine.registry import Registry, registered, registry_of
 from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_initializers
 from gradgen.engine.subgraphs import all_values
 from gradgen.engine.through import Through, pass_through, stops
@@ -138,7 +138,7 @@ def _gradient(
 ) -> Any:
     if reduce not in (None, "sum"):
         raise GradientError(f"reduce is None or 'sum', not {reduce!r}")
-    registry = registry or registered()
+    registry = registry_of(registry)
     if straight_through:
         registry = with_given(registry)
     with paused_collector():

@@ -200,7 +200,7 @@ def test_a_pair_stands_in_for_the_node_on_differentiated_paths_alone():
 
 def test_a_later_row_holds_from_its_version_on():
     rows = [Row("", "Exp", since, ("input",), ("output",), (form(general, ("doutput", "input")),)) for since in (1, 23)]
-    registry = Registry(rows)
+    registry = Registry(rows, parent=None)
     assert registry.find("", "Exp", 22).since == 1
     assert registry.find("ai.onnx", "Exp", 25).since == 23
     assert registry.find("other", "Exp", 25) is None

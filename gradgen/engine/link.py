@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from gradgen.engine.bodies import bind_captures
 from gradgen.engine.contract import conform, ir_shape
+from gradgen.engine.keys import attribute_key
 from gradgen.engine.names import Names
 from gradgen.engine.registry import Registry, is_random
 from gradgen.engine.rows import Form
@@ -94,6 +95,7 @@ class Constants:
         self._graph = graph
         self._names = names
         self._pool: dict[tuple, ir.Value] = {}
+        self.imports = graph.opset_imports
 
     def get(self, array: np.ndarray) -> ir.Value:
         """The initializer that holds this array."""
@@ -150,6 +152,12 @@ class Linker:
         if row is not None and row.random is not None:
             return bool(row.random)
         return row is None and node.domain in ("", "ai.onnx") and not graphs(node) and is_random("", node.op_type)
+
+    def version(self, node: ir.Node) -> int:
+        """The version of a node's operator set that its model imports."""
+        if node.domain in ("", "ai.onnx"):
+            return self.opset
+        return self.constants.imports.get(node.domain) or node.version or 1
 
     def append(self, node: ir.Node) -> None:
         """Put a node at the linker's place."""
@@ -293,7 +301,7 @@ class Linker:
             self.opset,
             tuple((n, _signatures(a)) for n, a in described.items()),
             tuple((n, _signature(v)) for n, v in filled.items()),
-            tuple((k, _attr_key(a)) for k, a in sorted(bound.items())),
+            tuple((k, attribute_key(a)) for k, a in sorted(bound.items())),
             tuple((n, w if isinstance(w, bool) else tuple(w)) for n, w in wanted.items()),
         )
         try:
@@ -304,7 +312,8 @@ class Linker:
                 ),
             )
         except UnknownTypeError as error:
-            raise GradientError(f"{origin}: rule '{rule}' cannot be applied: {error}") from error
+            reason = _with_origins(str(error), actual)
+            raise GradientError(f"{origin}: rule '{rule}' cannot be applied: {reason}") from error
         except GradientError as error:
             raise GradientError(f"{origin}: rule '{rule}': {error}") from error
         return self._clone(template, actual, names, rule, origin)
@@ -371,6 +380,16 @@ def _library_template(function: RuleFunction, values: list[Value], registry: Reg
     return Template(values, {"result": result}, needed(builder.nodes, [result]))
 
 
+def _with_origins(text: str, values: Sequence[ir.Value]) -> str:
+    """A message in which the values that gradgen computes are followed by the node that they come from."""
+    for value in values:
+        producer = value.producer()
+        source = None if producer is None else producer.metadata_props.get("gradgen.node")
+        if source:
+            text = text.replace(f"'{value.name}'", f"'{value.name}' (computed for '{source}')")
+    return text
+
+
 def _signature(value: Value | None) -> Any:
     if value is None:
         return None
@@ -380,11 +399,3 @@ def _signature(value: Value | None) -> Any:
 
 def _signatures(argument: Any) -> Any:
     return tuple(map(_signature, argument)) if isinstance(argument, list) else _signature(argument)
-
-
-def _attr_key(attr: ir.Attr) -> Any:
-    if attr.ref_attr_name is not None:
-        return ("ref", attr.ref_attr_name)
-    if attr.type == ir.AttributeType.TENSOR:
-        return (attr.value.dtype, tuple(attr.value.shape), attr.value.tobytes())
-    return repr(attr.value)

@@ -50,7 +50,7 @@ class Step:
     @property
     def origin(self) -> str:
         """The forward node's name, for names, metadata and messages."""
-        return self.node.name or (self.node.outputs[0].name if self.node.outputs else "") or self.node.op_type
+        return node_label(self.node)
 
     def operand(self, name: str) -> Any:
         """The input or output with a formal name: a value, None if absent, a list for a variadic formal."""
@@ -67,6 +67,11 @@ def operand(row: Row, name: str, inputs: Sequence[ir.Value | None], outputs: Seq
             if formal == name:
                 return values[index] if index < len(values) and _exists(values[index]) else None
     return None
+
+
+def node_label(node: ir.Node) -> str:
+    """A node's name; that of its first output where it has none."""
+    return node.name or next((v.name for v in node.outputs if v.name), "") or node.op_type
 
 
 def _exists(value: ir.Value | None) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import onnx_ir as ir
 
+from gradgen.engine.keys import attribute_key
 from gradgen.engine.subgraphs import discard, graphs
 
 
@@ -45,7 +45,7 @@ def merge_common(graph: ir.Graph, draws: Callable[[ir.Node], bool]) -> None:
             node.overload,
             tuple(map(id, node.inputs)),
             tuple([bool(v.name) for v in node.outputs]),
-            tuple(sorted((k, _key(a)) for k, a in attributes.items())) if attributes else (),
+            tuple(sorted((k, attribute_key(a)) for k, a in attributes.items())) if attributes else (),
         )
         first = seen.setdefault(key, node)
         linked = "gradgen.node" in node.metadata_props
@@ -54,9 +54,3 @@ def merge_common(graph: ir.Graph, draws: Callable[[ir.Node], bool]) -> None:
         for old, new in zip(node.outputs, first.outputs, strict=True):
             old.replace_all_uses_with(new)
         graph.remove(node, safe=True)
-
-
-def _key(attr: ir.Attr) -> Any:
-    if attr.type == ir.AttributeType.TENSOR:
-        return (str(attr.value.dtype), tuple(attr.value.shape), attr.value.tobytes())
-    return (str(attr.type), repr(attr.value))
