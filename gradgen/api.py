@@ -21,13 +21,14 @@ from gradgen.engine.forward import STRAY
 from gradgen.engine.given import remove_given, with_given
 from gradgen.engine.link import CONSTANT_MARK, Constants, Knowledge, Linker
 from gradgen.engine.names import Names, free_prefix
-from gradgen.engine.prepare import MODEL_OPSET, Model, Prepared, learn_constants, prepare
+from gradgen.engine.prepare import Model, Prepared, learn_constants, prepare
 from gradgen.engine.registry import Registry, registered, registry_of
 from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_initializers
 from gradgen.engine.subgraphs import all_values
 from gradgen.engine.through import Through, pass_through, stops
 from gradgen.errors import GradientError, GradientWarning
 from gradgen.request import FIXED_KEY, NAMES_KEY, check_fixed, find_values, parameter_values
+from gradgen.rules.lang import OPSET
 from gradgen.rules.library import zeros_like
 from gradgen.rules.rewrites import rewrite
 
@@ -108,7 +109,7 @@ def parameters(model: Model) -> list[str]:
     with paused_collector():
         for types in (False, True):  # Constants that hold the weights have types only after inference
             prepared = prepare(model, registry, types=types)
-            found = parameter_values(prepared.model.graph, registry, max(prepared.opset, MODEL_OPSET))
+            found = parameter_values(prepared.model.graph, registry, max(prepared.opset, OPSET))
             if found:
                 break
     return [v.name or "" for v in found]

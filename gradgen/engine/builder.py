@@ -12,11 +12,12 @@ import onnx_ir as ir
 
 from gradgen.engine.bodies import Subgraph, make_graph
 from gradgen.engine.contract import contradict, merge_shapes
-from gradgen.engine.inference import evaluate, infer_graphs, infer_types, shape_elements
+from gradgen.engine.inference import evaluate, infer_graphs, infer_types
 from gradgen.engine.keys import attribute_key
 from gradgen.engine.values import AttributeParameter, Value
 from gradgen.errors import GradientError
 from gradgen.rules import peephole
+from gradgen.rules.elements import shape_elements
 from gradgen.rules.lang import DOMAIN, OPSET, RuleFunction, building
 
 FOLD_LIMIT = 4096

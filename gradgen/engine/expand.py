@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from gradgen.engine.contract import conform
+from gradgen.engine.defaults import default_attributes
 from gradgen.engine.inference import type_proto
 from gradgen.engine.link import Linker
 from gradgen.engine.rows import Form, Row
@@ -120,7 +121,6 @@ def _forward(node: ir.Node, row: Row, form: Form, linker: Linker) -> dict[int, i
 def _standard(node: ir.Node, linker: Linker) -> dict[int, ir.Value] | None:
     """Link the standard's body of an op in front of a node; the outputs that the node has, by position; None if none."""
     from gradgen.engine.builder import Builder
-    from gradgen.engine.plan import _default_attributes
 
     outer = captures(node)
     with _own_names(outer, linker) as free:
@@ -138,7 +138,7 @@ def _standard(node: ir.Node, linker: Linker) -> dict[int, ir.Value] | None:
     names: dict[str, str] = {}
     actual = [v for v in operands if v is not None]
     described: list[Value | None] = [None if v is None else linker.knowledge.describe(v, names) for v in operands]
-    attributes: dict[str, Any] = {**_default_attributes(node.domain, node.op_type, linker.opset), **node.attributes}
+    attributes: dict[str, Any] = {**default_attributes(node.domain, node.op_type, linker.opset), **node.attributes}
     builder = Builder(linker.registry.body, linker.opset, lenient=True)
     results = builder.inline(body, described, attributes)
     found = dict(zip(positions, results, strict=True))

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 
 import onnx
 import onnx.numpy_helper
-import onnx.shape_inference
 import onnx_ir as ir
 
 from gradgen.engine.contract import ir_shape
@@ -15,6 +14,7 @@ from gradgen.engine.flow import Flow, flows_of, row_of, structural_form
 from gradgen.engine.link import Constants, Knowledge, Linker
 from gradgen.engine.names import Names
 from gradgen.engine.registry import Registry, form_function
+from gradgen.engine.shaping import infer_types_of
 from gradgen.engine.subgraphs import discard, free_values, graphs, hoist_initializers
 from gradgen.engine.values import Shape, is_float
 
@@ -45,10 +45,12 @@ def _learn_all(model: ir.Model, registry: Registry, opset: int, infer: Callable[
 
     def deduce(graph: onnx.GraphProto) -> onnx.GraphProto:
         """A graph with inferred shapes; those of loops inside it are shown on the way."""
-        found = _infer(onnx.helper.make_model(graph, opset_imports=imports, ir_version=10))
+        found = infer_types_of(onnx.helper.make_model(graph, opset_imports=imports, ir_version=10))
         if not any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
             return found.graph
-        again = _learn_all(ir.from_proto(found), registry, opset, lambda m: ir.from_proto(_infer(ir.to_proto(m))))
+        again = _learn_all(
+            ir.from_proto(found), registry, opset, lambda m: ir.from_proto(infer_types_of(ir.to_proto(m)))
+        )
         return ir.to_proto(again).graph
 
     while True:
@@ -233,13 +235,6 @@ def _supposing(body: onnx.GraphProto, shapes: Mapping[int, Shape]) -> onnx.Graph
             elif d is not None:
                 dim.dim_param = d
     return graph
-
-
-def _infer(model: onnx.ModelProto) -> onnx.ModelProto:
-    try:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
-        return model
 
 
 def _infos(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
