@@ -22,7 +22,7 @@ from gradgen.engine.given import remove_given, with_given
 from gradgen.engine.link import CONSTANT_MARK, Constants, Knowledge, Linker
 from gradgen.engine.names import Names, free_prefix
 from gradgen.engine.prepare import Model, Prepared, learn_constants, prepare
-from gradgen.engine.registry import Registry, registered, registry_of
+from gradgen.engine.registry import Registry, Rules, registered, registry_of
 from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_initializers
 from gradgen.engine.subgraphs import all_values
 from gradgen.engine.through import Through, pass_through, stops
@@ -109,7 +109,9 @@ def parameters(model: Model) -> list[str]:
     with paused_collector():
         for types in (False, True):  # Constants that hold the weights have types only after inference
             prepared = prepare(model, registry, types=types)
-            found = parameter_values(prepared.model.graph, registry, max(prepared.opset, OPSET))
+            graph = prepared.model.graph
+            versions = {**graph.opset_imports, "": max(prepared.opset, OPSET)}
+            found = parameter_values(graph, Rules(registry, versions))
             if found:
                 break
     return [v.name or "" for v in found]
@@ -157,7 +159,7 @@ def _differentiate(
     reduce: str | None,
 ) -> Any:
     graph = prepared.model.graph
-    sources, targets = find_values(graph, wrt, of, registry, prepared.opset)
+    sources, targets = find_values(graph, wrt, of, Rules(registry, graph.opset_imports))
     check_fixed(prepared.model.metadata_props, sources, targets)
     names = Names.of(graph)
     knowledge = Knowledge({*sources, *(v for v in graph.inputs)})

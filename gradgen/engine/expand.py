@@ -24,8 +24,7 @@ def standard_body(node: ir.Node, linker: Linker) -> onnx.FunctionProto | None:
     """The function by which the standard defines the op for these types and attributes, or None."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     try:
-        version = linker.opset if domain == "" else (node.version or 1)
-        schema: Any = onnx.defs.get_schema(node.op_type, version, domain)
+        schema: Any = onnx.defs.get_schema(node.op_type, linker.version(node), domain)
     except onnx.defs.SchemaError:
         return None
     if schema.has_function:
@@ -60,7 +59,7 @@ def expand(node: ir.Node, graph: ir.Graph, linker: Linker, replaced: dict[ir.Val
     # Never calls into the function library, whatever the linker does with rules: the nodes have to be differentiated.
     shared = (linker.registry, linker.opset, linker.knowledge, linker.names, linker.constants)
     inline = Linker(graph, *shared).anchored(node)
-    row = linker.registry.find(node.domain, node.op_type, linker.opset)
+    row = linker.rules.of(node)
     if row is not None and row.forward is not None:
         outputs: Mapping[int, ir.Value] | None = _forward(node, row, row.forward, inline)
     else:
@@ -138,7 +137,10 @@ def _standard(node: ir.Node, linker: Linker) -> dict[int, ir.Value] | None:
     names: dict[str, str] = {}
     actual = [v for v in operands if v is not None]
     described: list[Value | None] = [None if v is None else linker.knowledge.describe(v, names) for v in operands]
-    attributes: dict[str, Any] = {**default_attributes(node.domain, node.op_type, linker.opset), **node.attributes}
+    attributes: dict[str, Any] = {
+        **default_attributes(node.domain, node.op_type, linker.version(node)),
+        **node.attributes,
+    }
     builder = Builder(linker.registry.body, linker.opset, lenient=True)
     results = builder.inline(body, described, attributes)
     found = dict(zip(positions, results, strict=True))

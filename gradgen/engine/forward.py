@@ -11,7 +11,7 @@ import onnx_ir as ir
 from gradgen.engine.defaults import default_attributes
 from gradgen.engine.inference import type_proto
 from gradgen.engine.protos import Scope, all_nodes, imports, scopes
-from gradgen.engine.registry import Registry
+from gradgen.engine.registry import Registry, Rules
 from gradgen.engine.rows import Row
 from gradgen.engine.shaping import value_of
 from gradgen.engine.specialise import specialise
@@ -27,9 +27,9 @@ SMALL = 64
 
 def move_strays(proto: onnx.ModelProto, registry: Registry) -> None:
     """Give the nodes of the standard domain that the standard does not know, and a row does, a domain of their own."""
-    version = imports(proto).get("", OPSET)
-    unknown = [n for n in all_nodes(proto.graph) if not n.domain and not _has_schema(n.op_type, version)]
-    moved = [n for n in unknown if registry.find(STRAY, n.op_type, version) is not None]
+    rules = Rules(registry, imports(proto))
+    unknown = [n for n in all_nodes(proto.graph) if not n.domain and not _has_schema(n.op_type, rules.opset)]
+    moved = [n for n in unknown if rules.find(STRAY, n.op_type) is not None]
     for node in moved:
         node.domain = STRAY
     if moved:
@@ -46,23 +46,23 @@ def _has_schema(op_type: str, version: int) -> bool:
 
 def fill_bodies(proto: onnx.ModelProto, registry: Registry) -> bool:
     """Give outputs without an inferred shape the type that their op's forward body gives; whether there were any."""
-    version = imports(proto).get("", OPSET)
+    rules = Rules(registry, imports(proto))
     found = False
     for scope in scopes(proto.graph):
         for node in scope.graph.node:
-            row = registry.find(node.domain, node.op_type, version) if node.domain else None
+            row = rules.of(node) if node.domain else None
             if row is not None and (row.forward or row.straight_through):
-                found = _fill(node, row, scope, registry, max(version, OPSET)) or found
+                found = _fill(node, row, scope, rules) or found
     return found
 
 
-def _fill(node: onnx.NodeProto, row: Row, scope: Scope, registry: Registry, opset: int) -> bool:
+def _fill(node: onnx.NodeProto, row: Row, scope: Scope, rules: Rules) -> bool:
     types = [scope.known[name].type.tensor_type if name in scope.known else None for name in node.output if name]
     if all(t is not None and t.elem_type and t.HasField("shape") for t in types):
         return False
     found = False
     values = [_value(name, scope) for name in node.input]
-    for index, result in _run(node, row, values, registry, opset).items():
+    for index, result in _run(node, row, values, rules).items():
         info = scope.info(node.output[index])
         before = info.SerializeToString(deterministic=True)
         if not info.type.tensor_type.HasField("shape"):
@@ -80,9 +80,7 @@ def _value(name: str, scope: Scope) -> Value | None:
     return value
 
 
-def _run(
-    node: onnx.NodeProto, row: Row, values: list[Value | None], registry: Registry, opset: int
-) -> dict[int, Value]:
+def _run(node: onnx.NodeProto, row: Row, values: list[Value | None], rules: Rules) -> dict[int, Value]:
     """The typed results of a forward body, by output position; none where it needs more than is known."""
     form = row.forward or row.straight_through
     assert form is not None
@@ -92,7 +90,7 @@ def _run(
             arguments[formal.rstrip("*")] = values[position:]
         elif position < len(values):
             arguments[formal] = values[position]
-    attributes = dict(default_attributes(node.domain, node.op_type, 1))
+    attributes = dict(default_attributes(node.domain, node.op_type, rules.version(node.domain)))
     attributes.update((a.name, ir.from_proto(a)) for a in node.attribute)
     wanted = {row.output_name(k): k for k, name in enumerate(node.output) if name}
     try:
@@ -104,8 +102,8 @@ def _run(
             arguments,
             attributes,
             dict.fromkeys(wanted, True),
-            registry,
-            opset,
+            rules.registry,
+            max(rules.opset, OPSET),
         )
     except GradientError:
         return {}  # said where the node is on a path

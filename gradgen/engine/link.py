@@ -12,7 +12,7 @@ from gradgen.engine.bodies import bind_captures
 from gradgen.engine.contract import conform, ir_shape
 from gradgen.engine.keys import attribute_key
 from gradgen.engine.names import Names
-from gradgen.engine.registry import Registry, is_random
+from gradgen.engine.registry import Registry, Rules, is_random
 from gradgen.engine.rows import Form
 from gradgen.engine.specialise import Template, specialise
 from gradgen.engine.subgraphs import graphs, graphs_of, settle
@@ -133,6 +133,7 @@ class Linker:
         self.knowledge = knowledge
         self.names = names
         self.constants = constants
+        self.rules = Rules(registry, {**constants.imports, "": opset})
         self._anchor: ir.Node | None = None
         self.public: set[str] = set()
 
@@ -144,7 +145,7 @@ class Linker:
 
     def draws(self, node: ir.Node) -> bool:
         """Whether a node draws random numbers, and so must never be repeated."""
-        row = self.registry.find(node.domain, node.op_type, self.opset)
+        row = self.rules.of(node)
         if row is not None and isinstance(row.random, str):
             switch = next((v for i, v in enumerate(node.inputs) if row.input_name(i) == row.random), None)
             known = None if switch is None else self.knowledge.constant(switch)
@@ -155,9 +156,7 @@ class Linker:
 
     def version(self, node: ir.Node) -> int:
         """The version of a node's operator set that its model imports."""
-        if node.domain in ("", "ai.onnx"):
-            return self.opset
-        return self.constants.imports.get(node.domain) or node.version or 1
+        return self.rules.version(node.domain)
 
     def append(self, node: ir.Node) -> None:
         """Put a node at the linker's place."""

@@ -79,8 +79,7 @@ def _exists(value: ir.Value | None) -> bool:
 
 def bind_attributes(node: ir.Node, row: Row, linker: Linker) -> dict[str, ir.Attr]:
     """The node's attributes with the schema's defaults, and those that depend on the node (strides, pads, …)."""
-    version = linker.opset if node.domain in ("", "ai.onnx") else (node.version or 1)
-    attributes = {**default_attributes(node.domain, node.op_type, version), **node.attributes}
+    attributes = {**default_attributes(node.domain, node.op_type, linker.version(node)), **node.attributes}
     if row.defaults:
         names: dict[str, str] = {}
         known = {

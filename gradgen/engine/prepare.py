@@ -19,7 +19,7 @@ from gradgen.engine.link import Knowledge, small
 from gradgen.engine.opsets import raise_opset
 from gradgen.engine.protos import imports, scopes
 from gradgen.engine.reading import Model, check, densify, normalise_domains, open_dimensions, read
-from gradgen.engine.registry import Registry, is_random
+from gradgen.engine.registry import Registry, Rules, is_random
 from gradgen.engine.settling import settle
 from gradgen.engine.shaping import infer_types_of, value_of
 from gradgen.engine.subgraphs import graphs
@@ -77,7 +77,9 @@ def prepare(model: Model, registry: Registry, types: bool = True) -> Prepared:
         ir_model = _from_proto(infer(ir.to_proto(ir_model), registry))
         opset = OPSET
     if types:
-        ir_model = settle(ir_model, registry, opset, lambda m: _from_proto(infer(ir.to_proto(m), registry)))
+        ir_model = settle(
+            ir_model, Rules(registry, ir_model.opset_imports), lambda m: _from_proto(infer(ir.to_proto(m), registry))
+        )
     return Prepared(ir_model, opset, as_ir)
 
 
@@ -121,11 +123,11 @@ def _take_overridable(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
 
 def _fill_alike(proto: onnx.ModelProto, registry: Registry) -> bool:
     """Give outputs without an inferred shape the type of the input that their row names; whether there were any."""
-    version = imports(proto).get("", OPSET)
+    rules = Rules(registry, imports(proto))
     found = False
     for scope in scopes(proto.graph):
         for node in scope.graph.node:
-            row = registry.find(node.domain, node.op_type, version)
+            row = rules.of(node)
             if row is None or not row.like or row.straight_through is not None:
                 continue
             inputs = {row.input_name(i): name for i, name in enumerate(node.input)}
@@ -145,7 +147,7 @@ def _inline_functions(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelP
     if not proto.functions:
         return proto
     defaults = {(f.domain, f.name): list(f.attribute_proto) for f in proto.functions}
-    version = next((e.version for e in proto.opset_import if e.domain == ""), OPSET)
+    rules = Rules(registry, imports(proto))
 
     def bind(nodes: Any) -> None:
         for node in nodes:
@@ -158,7 +160,7 @@ def _inline_functions(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelP
     for function in proto.functions:
         bind(function.node)
         del function.value_info[:]  # its dimension names are those of one call, and would be shared by all
-    kept = [(f.domain, f.name) for f in proto.functions if registry.find(f.domain, f.name, version) is not None]
+    kept = [(f.domain, f.name) for f in proto.functions if rules.find(f.domain, f.name) is not None]
     return (
         onnx.inliner.inline_selected_functions(proto, kept, exclude=True)
         if kept
