@@ -109,3 +109,15 @@ def test_an_element_is_inserted(position):
     feeds["p"] = np.array(position)
     want = Evaluator(proto, strict=True)(feeds)["y"]
     np.testing.assert_array_equal(Evaluator(proto, prefer="reference", strict=True)(feeds)["y"], want)
+
+
+def test_the_element_of_an_optional():
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+    g (float[2] a) => (float[2] y, bool h) {
+        o = Optional (a)
+        h = OptionalHasElement (o)
+        y = OptionalGetElement (o)
+    }""")
+    found = Evaluator(proto, prefer="reference", strict=True)({"a": np.array([1, 2], np.float32)})
+    np.testing.assert_array_equal(found["y"], [1, 2])
+    assert found["h"]
