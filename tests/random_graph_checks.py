@@ -218,4 +218,8 @@ def _carries(graph: RandomGraph, name: str) -> bool:
 
 def _passes(registry: object, node: onnx.NodeProto, graph: RandomGraph, index: int) -> bool:
     row = registry.find(node.domain, node.op_type, graph.opset)  # type: ignore[attr-defined]
-    return row is not None and row.disposition(index) == "rule"
+    if row is None:
+        return False
+    if row.forward is not None:
+        return row.input_name(index) not in (*row.zero, *row.none)
+    return row.disposition(index) == "rule"
