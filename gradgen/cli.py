@@ -162,7 +162,7 @@ def _write(
 def _names(path: Path, wrt: tuple[str, ...]) -> list[str]:
     """`--wrt` with `inputs` and `initializers` spelt out, where the model has no value of that name."""
     from gradgen import api
-    from gradgen.engine.prepare import read
+    from gradgen.engine.reading import read
 
     if not {"inputs", "initializers"} & set(wrt):
         return list(wrt)

@@ -220,7 +220,8 @@ class Loop(ReferenceLoop):
 
     def _run(self, *args: Any, context: Any = None, bindings: Any = None, **_: Any) -> tuple:
         trips, condition, *states = args
-        going, names, collected = condition is None or bool(condition), self.body.input_names, []
+        going, names = condition is None or bool(condition), self.body.input_names
+        collected: list[list] = []
 
         def iterate(t: int) -> list:
             feeds = zip(names, [np.array(t, np.int64), np.array(going), *states], strict=True)

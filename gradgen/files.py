@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import onnx
 import onnx_ir as ir
 
-from gradgen.engine.prepare import BASE_KEY
+from gradgen.engine.external import BASE_KEY, all_external, base_of, location, settle_external
 from gradgen.errors import GradientError
 
 
@@ -19,7 +20,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a model.
 
     Args:
-        model: an onnx.ModelProto or an onnx_ir.Model, such as gradgen returns.
+        model: an onnx.ModelProto or an onnx_ir.Model, such as gradgen returns. It is not changed.
         path: where to write. Nothing is left half-written: the file appears when it is whole. Weights that refer to an
             external file are referred to where that file lies in or below the folder of `path`; otherwise they are
             written to `<name>.data` beside it.
@@ -29,38 +30,27 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     """
     target = Path(path)
     check_target(target)
-    if isinstance(model, onnx.ModelProto):
-        base = next((p.value for p in model.metadata_props if p.key == BASE_KEY), None)
-        if base is None:
-            _replace(target, lambda scratch: onnx.save(model, scratch))
-            return
-        model = ir.from_proto(model)
-    else:
-        base = model.metadata_props.get(BASE_KEY)
-    external = [
-        v.const_value for v in model.graph.initializers.values() if isinstance(v.const_value, ir.ExternalTensor)
-    ]
-    for tensor in external:
-        if base is not None:
-            tensor.base_dir = base
-        if not Path(tensor.path).is_file():
-            raise GradientError(f"external data '{tensor.path}' is not there")
-        end = (tensor.offset or 0) + (tensor.length or 0)
-        if Path(tensor.path).stat().st_size < end:
-            raise GradientError(f"external data '{tensor.path}' is too short: '{tensor.name}' ends at byte {end}")
-    kept = model.metadata_props.pop(BASE_KEY, None)
-    try:
-        folder = target.parent.resolve()
-        if all(Path(t.path).resolve().is_relative_to(folder) for t in external):
-            for tensor in external:
-                tensor._location = str(Path(tensor.path).resolve().relative_to(folder))
-                tensor.base_dir = folder
-            _replace(target, lambda scratch: ir.save(model, scratch))
-        else:
-            _replace(target, lambda scratch: ir.save(model, scratch, external_data=f"{target.name}.data"))
-    finally:
-        if kept is not None:
-            model.metadata_props[BASE_KEY] = kept
+    if not isinstance(model, onnx.ModelProto | ir.Model):
+        raise GradientError(f"a model is an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}")
+    proto, base = base_of(model)
+    onnx.helper.set_model_props(proto, {p.key: p.value for p in proto.metadata_props if p.key != BASE_KEY})
+    if not settle_external(proto, base, "the model"):
+        _replace(target, lambda scratch: onnx.save(proto, scratch))
+        return
+    folder = target.parent.resolve()
+    external = all_external(proto)
+    files = [(base / location(tensor)).resolve() for tensor in external]
+    if all(file.is_relative_to(folder) for file in files):
+        for tensor, file in zip(external, files, strict=True):
+            entry = next(e for e in tensor.external_data if e.key == "location")
+            entry.value = file.relative_to(folder).as_posix()
+        _replace(target, lambda scratch: onnx.save(proto, scratch))
+        return
+    copied = ir.from_proto(proto)
+    for value in copied.graph.initializers.values():
+        if isinstance(value.const_value, ir.ExternalTensor):
+            value.const_value.base_dir = base.resolve()
+    _replace(target, lambda scratch: ir.save(copied, scratch, external_data=f"{target.name}.data"))
 
 
 def check_target(target: Path) -> None:
@@ -71,15 +61,16 @@ def check_target(target: Path) -> None:
         raise GradientError(f"cannot write '{target}': it is a folder")
 
 
-def _replace(target: Path, write: Any) -> None:
+def _replace(target: Path, write: Callable[[Path], Any]) -> None:
     """Write into a scratch folder beside the target, then rename: what belongs to the model first, the model last."""
+    scratch = None
     try:
         scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    except OSError as error:
-        raise GradientError(f"cannot write '{target}': {error.strerror}") from error
-    try:
         write(scratch / target.name)
         for file in sorted(scratch.iterdir(), key=lambda f: f.name == target.name):
             os.replace(file, target.parent / file.name)
+    except OSError as error:
+        raise GradientError(f"cannot write '{target}': {error.strerror or error}") from error
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)

@@ -14,15 +14,16 @@ from gradgen.engine.derive import derive
 from gradgen.engine.given import remove_given, with_given
 from gradgen.engine.inference import infer_types, set_type
 from gradgen.engine.link import Constants, Knowledge, Linker
-from gradgen.engine.names import Names
+from gradgen.engine.names import Names, free_prefix
 from gradgen.engine.opsets import raise_opset
 from gradgen.engine.prepare import learn_constants
-from gradgen.engine.registry import Registry, registered
+from gradgen.engine.registry import Registry, registry_of
 from gradgen.engine.settling import rewrite_nodes
 from gradgen.engine.simplify import merge_common, remove_unused
 from gradgen.engine.subgraphs import free_values, graphs
-from gradgen.engine.values import Value
+from gradgen.engine.values import Value, is_float
 from gradgen.errors import GradientError
+from gradgen.request import name_list
 from gradgen.rules.lang import INTERNAL, OPSET
 
 Types = Mapping[str, onnx.TypeProto]
@@ -57,7 +58,8 @@ def gradient_of_nodes(
 
     Returns:
         A FunctionProto with inputs `[xs…, zs…, "dy"]` and outputs `grad_<x>`. It holds the forward nodes that the
-        backward ones need, and no others. Its opset is max(21, what its nodes need).
+        backward ones need, and no others. Where a name `grad_<x>` is taken, `grad2_`, `grad3_`, … is used throughout.
+        Its opset is max(21, what its nodes need).
 
     Raises:
         GradientError: for unknown names, nodes without a rule, and a random node whose value is needed and not in zs.
@@ -88,17 +90,20 @@ def gradient_of_function(
 
     As `gradient_of_nodes`, of the function's nodes; the function's value_info counts as types.
     """
-    registry = with_given(registry or registered())
+    registry = with_given(registry_of(registry))
+    xs, zs, stop = name_list("xs", xs), name_list("zs", zs), name_list("stop", stop)
     graph, opset, imports = _graph(function, types or {})
     rewrite_nodes(graph, registry, opset)
     values = {v.name: v for v in [*graph.inputs, *(o for n in graph for o in n.outputs)] if v.name}
     _check_names(values, xs, y, zs, stop)
     names = Names.of(graph)
+    prefix = free_prefix("grad", xs, names)
     sources = [_cut(values[x], graph) for x in xs]
     _check_independent(graph, xs, values)
     supplied = {z: _supply(values[z], graph, names) for z in zs}
     _infer(graph, opset)
     target = next((s for s, x in zip(sources, xs, strict=True) if x == y), None) or supplied.get(y) or values[y]
+    _check_float([("y", y, target), *(("xs", x, source) for x, source in zip(xs, sources, strict=True))])
     knowledge = Knowledge({*sources, *supplied.values(), *graph.inputs})
     learn_constants(graph, knowledge, opset)
     linker = Linker(graph, registry, opset, knowledge, names, Constants(graph, names))
@@ -108,7 +113,7 @@ def gradient_of_function(
     outputs = []
     for x, source, ct in zip(xs, sources, found, strict=True):
         value = zeros(linker, source) if ct is None else ct
-        outputs.append(linker.publish(value, names.unique(f"grad_{x}"), source))
+        outputs.append(linker.publish(value, names.add(f"{prefix}{x}"), source))
     graph.outputs.clear()
     graph.outputs.extend(outputs)
     remove_given(graph)
@@ -201,12 +206,22 @@ def _check_names(
     ]
     if not xs:
         problems.append("xs is empty: name at least one value")
-    problems += [f"'{n}' is in xs and in zs" for n in xs if n in zs]
+    problems += [f"'{n}' is in xs and in {role}" for role, ns in (("zs", zs), ("stop", stop)) for n in xs if n in ns]
     problems += [
         f"{role} names '{n}' twice"
         for role, ns in (("xs", xs), ("zs", zs))
         for n in dict.fromkeys(ns)
         if list(ns).count(n) > 1
+    ]
+    if problems:
+        raise GradientError("; ".join(problems))
+
+
+def _check_float(named: Sequence[tuple[str, str, ir.Value]]) -> None:
+    problems = [
+        f"{role}: '{name}' is of {value.dtype.name.lower()}, and only float tensors have a gradient"
+        for role, name, value in named
+        if value.dtype is not None and not is_float(value.dtype)
     ]
     if problems:
         raise GradientError("; ".join(problems))
@@ -299,7 +314,7 @@ def _check_closed(graph: ir.Graph, inputs: Sequence[ir.Value], linker: Linker) -
     """Refuse a function that would need more inputs, or repeat a random draw."""
     random = [n for n in ir.traversal.RecursiveGraphIterator(graph) if linker.draws(n)]
     if random:
-        listed = ", ".join(f"'{o.name}' ({n.op_type})" for n in random for o in n.outputs if o.name)
+        listed = ", ".join(f"'{o.name}' ({n.op_type})" for n in random for o in n.outputs if o.uses())
         raise GradientError(f"the gradient needs random values, and a draw is never repeated: put {listed} into zs")
     pool = set(graph.initializers.values())
     defined = set(graph.inputs)

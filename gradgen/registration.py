@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx
 import onnx.checker
 
-from gradgen.engine.registry import Registry, registered
+from gradgen.engine.registry import Registry, registry_of
 from gradgen.engine.rows import Form, Row
 from gradgen.errors import GradientError
 from gradgen.functions import gradient_of_function
+from gradgen.linearity import nonlinear_results
 from gradgen.rules.lang import OPSET, RuleFunction, parameters
 
 
@@ -45,23 +47,24 @@ def register_vjp(
             rule declared linear that reads its cotangent nonlinearly, and an op that has a rule already.
     """
     domain = "" if domain == "ai.onnx" else domain
-    registry = registry if registry is not None else registered()
+    registry = registry_of(registry)
     label = f"rule of {domain or 'ai.onnx'}::{op_type}"
     reads, returns, attributes, body = _contract(rule, label)
     formals = _formals(domain, op_type, inputs, outputs, reads, returns)
     _check(label, formals, reads, returns)
-    name = f"{op_type.lower()}_vjp"
-    if body is not None:
-        name = body.name
-        if linear:
-            _check_linear(label, body, [r for r in reads if _is_cotangent(r, formals[1], formals[0])])
-        registry.add_body(name, body)
+    # The name holds the op, so that a rule never stands in for another op's that is called the same.
+    name = "_".join(re.sub(r"\W", "_", part) for part in (domain or "ai_onnx", op_type, str(version), "vjp"))
     kind = "compiled" if body is not None else "traced"
-    function = rule if isinstance(rule, RuleFunction) else None
+    function = body if body is not None else rule
     form = Form(name, kind, "", tuple(reads), tuple(returns), tuple(attributes), linear=linear, function=function)
     bare = [n.rstrip("*") for n in formals[0]]
     zero = tuple(n for n in bare if f"d{n}" not in returns)
-    registry.add(Row(domain, op_type, version, formals[0], formals[1], (form,), zero=zero))
+    row = Row(domain, op_type, version, formals[0], formals[1], (form,), zero=zero)
+    if linear:
+        _check_linear(label, row, body, registry)
+    registry.add(row)
+    if body is not None:
+        registry.add_body(name, body)
 
 
 def vjp_rule(domain: str, op_type: str, **options: Any) -> Callable[[Any], Any]:
@@ -142,15 +145,27 @@ def _check(label: str, formals: tuple[tuple[str, ...], tuple[str, ...]], reads: 
         raise GradientError(f"{label}: " + "; ".join(problems))
 
 
-def _check_linear(label: str, body: onnx.FunctionProto, cotangents: list[str]) -> None:
-    """A rule is linear in its cotangent exactly if its own derivative does not read the cotangent."""
-    for output in body.output:
+def _check_linear(label: str, row: Row, body: onnx.FunctionProto | None, registry: Registry) -> None:
+    """Refuse a rule that is not linear in its cotangents.
+
+    A rule is linear up to a constant exactly if its own derivative does not read the cotangent. That says nothing of
+    ops whose derivative is zero or unknown, nor of the constant: numbers do.
+    """
+    form = row.forms[0]
+    cotangents = [r for r in form.reads if _is_cotangent(r, row.outputs, row.inputs)]
+    wrong = {}
+    for output in body.output if body is not None else ():
+        assert body is not None
         try:
             gradient = gradient_of_function(body, cotangents, output, [n for n in body.input if n not in cotangents])
         except GradientError:
             continue  # an op in the body has no rule of its own: nothing can be said
         if used := [c for c in cotangents if _reads(gradient, c)]:
-            raise GradientError(f"{label}: '{output}' is not linear in {used}; declare it with linear=False")
+            wrong[output] = used
+    probed = Registry([row], {} if body is None else {row.forms[0].rule: body}, parent=registry)
+    wrong = wrong or dict.fromkeys(nonlinear_results(row, probed), cotangents)
+    for output, used in wrong.items():
+        raise GradientError(f"{label}: '{output}' is not linear in {used}; declare it with linear=False")
 
 
 # What these read of an input is its shape or its type, not its value: (op, position).

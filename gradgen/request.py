@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -39,7 +39,7 @@ def find_values(
     else:
         sources = _resolve("wrt", wrt, values, outer, problems)
     if of is None:
-        targets = [v for v in graph.outputs if v.dtype in FLOATS]
+        targets = list(dict.fromkeys(v for v in graph.outputs if v.dtype in FLOATS))
         if not targets:
             problems.append("the model has no float output to differentiate")
     else:
@@ -47,6 +47,15 @@ def find_values(
     if problems:
         raise GradientError("; ".join(problems))
     return sources, targets
+
+
+def name_list(role: str, asked: Any) -> list[str]:
+    """The names that a call was given: one name, or several; raises GradientError for anything else."""
+    names = [asked] if isinstance(asked, str) or not isinstance(asked, Iterable) else list(asked)
+    if strangers := [n for n in names if not isinstance(n, str)]:
+        kinds = ", ".join(f"{n!r} ({type(n).__name__})" for n in strangers[:3])
+        raise GradientError(f"{role}: a name or a list of names is asked for, not {kinds}")
+    return names
 
 
 def check_fixed(metadata: Mapping[str, str], sources: Sequence[ir.Value], targets: Sequence[ir.Value]) -> None:
@@ -69,7 +78,7 @@ def check_fixed(metadata: Mapping[str, str], sources: Sequence[ir.Value], target
 def _resolve(
     role: str, asked: Sequence[str] | str, values: dict[str, ir.Value], first: list[str], problems: list[str]
 ) -> list[ir.Value]:
-    names = [asked] if isinstance(asked, str) else list(asked)
+    names = name_list(role, asked)
     if not names:
         problems.append(f"{role} is empty: name at least one value")
     found: dict[str, ir.Value] = {}

@@ -86,7 +86,8 @@ g (int64 n, bool c, float[2] s) => (float[2] t, float[m,2,1] y, bool[k] z) {{
 
 @pytest.mark.parametrize(
     ("trips", "condition", "count", "going"),
-    [("n", "c", 5, True), ("n", '""', 2, True), ("n", '""', 9, True), ('""', "c", 1, True), ("n", "c", 5, False), ("n", "c", 0, True)],
+    [("n", "c", 5, True), ("n", '""', 2, True), ("n", '""', 9, True), ('""', "c", 1, True), ("n", "c", 5, False),
+     ("n", "c", 0, True)],
 )  # fmt: skip
 def test_loop(trips, condition, count, going):
     proto = parser.parse_model(LOOP.format(trips=trips, condition=condition))

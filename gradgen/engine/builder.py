@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from gradgen.engine.bodies import Subgraph, make_graph
 from gradgen.engine.inference import evaluate, infer_graphs, infer_types, shape_elements
+from gradgen.engine.keys import attribute_key
 from gradgen.engine.values import AttributeParameter, Value
 from gradgen.errors import GradientError
 from gradgen.rules import peephole
@@ -93,7 +94,8 @@ class Builder:
                 simpler = peephole.simplify(op_type, values, attrs)
             if simpler is not None:
                 return simpler
-        key = (domain, op_type, tuple(map(id, values)), outputs, tuple(sorted((k, _key(a)) for k, a in attrs.items())))
+        keys = tuple(sorted((k, attribute_key(a)) for k, a in attrs.items()))
+        key = (domain, op_type, tuple(map(id, values)), outputs, keys)
         deterministic = not captures and not traced and (schema is None or not _is_random(op_type))
         if deterministic and key in self._seen:
             results = self._seen[key]
@@ -312,16 +314,6 @@ def _attribute(name: str, value: Any) -> ir.Attr:
             )
         )
     return ir.convenience.convert_attribute(name, value)
-
-
-def _key(attr: ir.Attr) -> Any:
-    if attr.ref_attr_name is not None:
-        return ("ref", attr.ref_attr_name)
-    if attr.type == ir.AttributeType.TENSOR:
-        return (attr.value.dtype, tuple(attr.value.shape), attr.value.tobytes())
-    if attr.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
-        return id(attr.value)
-    return repr(attr.value)
 
 
 def _is_random(op_type: str) -> bool:

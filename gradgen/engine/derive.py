@@ -11,7 +11,7 @@ from gradgen.engine.activity import Activity, analyse, analyse_body, edges
 from gradgen.engine.expand import expand, expands
 from gradgen.engine.flow import flows_of
 from gradgen.engine.link import Linker
-from gradgen.engine.plan import Step, apply_forward, make_step
+from gradgen.engine.plan import Step, apply_forward, make_step, node_label
 from gradgen.engine.rows import Row
 from gradgen.engine.walk import reverse
 from gradgen.errors import GradientError
@@ -87,18 +87,22 @@ def _problems(activity: Activity, linker: Linker, where: str = "") -> Iterable[s
     for node in activity.path:
         row = _row(node, linker)
         domain = node.domain or "ai.onnx"
-        version = linker.opset if domain == "ai.onnx" else node.version
-        label = f"{where + ': ' if where else ''}{domain}::{node.op_type} (opset {version}), node '{node.name}'"
+        version = linker.version(node)
+        label = f"{where + ': ' if where else ''}{domain}::{node.op_type} (opset {version}), node '{node_label(node)}'"
+        missing: dict[str, list[str]] = {}
         for index, value, kind in edges(node, row):
             if value not in activity.active or kind in ("rule", "zero"):
                 continue
             if row is None:
                 reads = f"input {index}" if index is not None else "a captured value"
-                yield f"{label}: no rule for the op; {reads} ('{value.name}') depends on wrt"
+                missing.setdefault("", []).append(f"{reads} ('{value.name}')")
             else:
                 name = row.input_name(index) if index is not None else ""
                 reason = row.none.get(name, "the rule does not differentiate it")
-                yield f"{label}: input '{name}' ('{value.name}'): {reason}"
+                missing.setdefault(reason, []).append(f"input '{name}' ('{value.name}')")
+        for reason, listed in missing.items():
+            depends = f"no rule for the op; {', '.join(listed)} depend{'' if listed[1:] else 's'} on wrt"
+            yield f"{label}: {', '.join(listed)}: {reason}" if reason else f"{label}: {depends}"
         if row is not None:
             if linker.opset > OPSET:
                 yield from (f"{label}: attribute '{a}' is newer than the rule" for a in _new_attributes(node, row))
@@ -106,7 +110,7 @@ def _problems(activity: Activity, linker: Linker, where: str = "") -> Iterable[s
             for flow in flows_of(node, row):
                 inner = analyse_body(flow, node, activity.active, receiving, linker.registry, linker.opset)
                 inner.path = [n for n in inner.path if not expands(_row(n, linker)) or not has_body(n, linker)]
-                yield from _problems(inner, linker, f"{where + ' in ' if where else 'in '}'{node.name}'")
+                yield from _problems(inner, linker, f"{where + ' in ' if where else 'in '}'{node_label(node)}'")
 
 
 def has_body(node: ir.Node, linker: Linker) -> bool:

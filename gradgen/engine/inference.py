@@ -242,12 +242,12 @@ def shape_elements(node: Any) -> tuple[Dim, ...] | None:
     if op_type == "Cast" and node.outputs[0].dtype == ir.DataType.INT64:
         return first.elements
     if op_type == "Gather" and len(inputs) == 2 and inputs[1] is not None and inputs[1].const is not None:
-        index = inputs[1].const
-        if index.ndim <= 1 and first.shape is not None and len(first.shape) == 1:
+        index, size = inputs[1].const, len(first.elements)
+        if index.ndim <= 1 and first.shape is not None and len(first.shape) == 1 and (abs(index + 0.5) < size).all():
             return tuple(first.elements[int(i)] for i in index.reshape(-1))
     if op_type == "Slice" and first.shape is not None and len(first.shape) == 1:
         bounds = [v.const.reshape(-1) for v in inputs[1:] if v is not None and v.const is not None]
-        if len(bounds) == len(inputs) - 1 and len(bounds) >= 2:
+        if len(bounds) == len(inputs) - 1 and len(bounds) >= 2 and all(b.size == 1 for b in bounds):
             step = int(bounds[3][0]) if len(bounds) > 3 else 1
             start, end = int(bounds[0][0]), int(bounds[1][0])
             if step > 0:
@@ -256,7 +256,10 @@ def shape_elements(node: Any) -> tuple[Dim, ...] | None:
 
 
 def evaluate(node: Any, opset: int) -> np.ndarray | None:
-    """The single output of a node whose inputs are all known, or None where it cannot be computed."""
+    """The single output of a node whose inputs are all known, or None where it cannot be computed.
+
+    Nothing is computed either where the reference implementation and inference disagree about the shape.
+    """
     from onnx.reference import ReferenceEvaluator
 
     given = {f"i{k}": v for k, v in enumerate(node.inputs) if v is not None}
@@ -273,5 +276,11 @@ def evaluate(node: Any, opset: int) -> np.ndarray | None:
             outputs: Any = ReferenceEvaluator(model).run(None, feeds)
     except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError, AttributeError):
         return None
-    result = outputs[0]
-    return np.asarray(result) if isinstance(result, np.ndarray | np.generic) else None
+    if not isinstance(outputs[0], np.ndarray | np.generic):
+        return None
+    result, shape = np.asarray(outputs[0]), node.outputs[0].shape
+    agrees = shape is None or (
+        len(shape) == result.ndim
+        and all(not isinstance(d, int) or d == size for d, size in zip(shape, result.shape, strict=True))
+    )
+    return result if agrees else None

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from gradgen.engine.bodies import bind_captures
+from gradgen.engine.keys import attribute_key
 from gradgen.engine.names import Names
 from gradgen.engine.registry import Registry, is_random
 from gradgen.engine.rows import Form
@@ -100,6 +101,7 @@ class Constants:
         self._graph = graph
         self._names = names
         self._pool: dict[tuple, ir.Value] = {}
+        self.imports = graph.opset_imports
 
     def get(self, array: np.ndarray) -> ir.Value:
         """The initializer that holds this array."""
@@ -156,6 +158,12 @@ class Linker:
         if row is not None and row.random is not None:
             return bool(row.random)
         return row is None and node.domain in ("", "ai.onnx") and not graphs(node) and is_random("", node.op_type)
+
+    def version(self, node: ir.Node) -> int:
+        """The version of a node's operator set that its model imports."""
+        if node.domain in ("", "ai.onnx"):
+            return self.opset
+        return self.constants.imports.get(node.domain) or node.version or 1
 
     def append(self, node: ir.Node) -> None:
         """Put a node at the linker's place."""
@@ -231,14 +239,6 @@ class Linker:
         self.append(node)
         return out
 
-    def add(self, pair: Sequence[ir.Value], like: ir.Value) -> ir.Value:
-        """Append the sum of two contributions to the cotangent of `like`."""
-        out = self.node("Add", pair, like, f"{like.name}/cotangent")
-        producer = out.producer()
-        assert producer is not None
-        producer.metadata_props["gradgen.sum"] = "1"
-        return out
-
     def value(self, base: str, like: ir.Value) -> ir.Value:
         """A new value with the type and shape of another, to become an input of a subgraph."""
         return ir.Value(name=self.names.unique(base), type=like.type, shape=like.shape)
@@ -256,12 +256,23 @@ class Linker:
         outputs = [ir.Value(name=self.names.unique(base), type=v.type, shape=v.shape) for v in like]
         attrs = [*(ir.AttrGraph(k, g) for k, g in graphs.items()), *ir.convenience.convert_attributes(attributes)]
         node = ir.Node("", op_type, inputs, attrs, outputs=outputs, name=self.names.unique(f"{base}/{op_type}"))
+        node.metadata_props["gradgen.node"] = base
         self.append(node)
         return outputs
 
+    def add(self, pair: Sequence[ir.Value], like: ir.Value) -> ir.Value:
+        """Append the sum of two contributions to the cotangent of `like`."""
+        out = self.node("Add", pair, like, f"{like.name}/cotangent")
+        producer = out.producer()
+        assert producer is not None
+        producer.metadata_props["gradgen.sum"] = "1"
+        return out
+
     def publish(self, value: ir.Value, name: str, like: ir.Value) -> ir.Value:
         """Give a result its public name, and the type and shape of `like`; one that has a name already is copied."""
-        if value.producer() is None or value.is_graph_output() or value.name in self.public:
+        producer = value.producer()
+        named = value.is_graph_output() or value.name in self.public
+        if producer is None or named or "gradgen.node" not in producer.metadata_props:
             value = self.node("Identity", [value], like, f"{name}/value")
         value.name = name
         self.public.add(name)
@@ -289,10 +300,11 @@ class Linker:
         bound = {k: attributes[k] for k in takes if k in attributes}
         key = (
             rule,
+            source if isinstance(source, str) else (source.module, id(source.function)),
             self.opset,
             tuple((n, _signatures(a)) for n, a in described.items()),
             tuple((n, _signature(v)) for n, v in filled.items()),
-            tuple((k, _attr_key(a)) for k, a in sorted(bound.items())),
+            tuple((k, attribute_key(a)) for k, a in sorted(bound.items())),
             tuple((n, w if isinstance(w, bool) else tuple(w)) for n, w in wanted.items()),
         )
         try:
@@ -303,7 +315,8 @@ class Linker:
                 ),
             )
         except UnknownTypeError as error:
-            raise GradientError(f"{origin}: rule '{rule}' cannot be applied: {error}") from error
+            reason = _with_origins(str(error), actual)
+            raise GradientError(f"{origin}: rule '{rule}' cannot be applied: {reason}") from error
         except GradientError as error:
             raise GradientError(f"{origin}: rule '{rule}': {error}") from error
         return self._clone(template, actual, names, rule, origin)
@@ -348,7 +361,9 @@ class Linker:
             attributes = bind_captures(body, resolve)
             for graph in graphs_of(attributes):
                 settle(graph, self.names, f"{base}/{body.op_type}", back, metadata)
-            node = ir.Node(body.domain, body.op_type, inputs, attributes, outputs=outputs, metadata_props=metadata)
+            node = ir.Node(
+                body.domain, body.op_type, inputs, attributes, outputs=outputs, metadata_props=dict(metadata)
+            )
             node.name = outputs[0].name
             self.append(node)
         return {
@@ -368,6 +383,16 @@ def _library_template(function: RuleFunction, values: list[Value], registry: Reg
     return Template(values, {"result": result}, needed(builder.nodes, [result]))
 
 
+def _with_origins(text: str, values: Sequence[ir.Value]) -> str:
+    """A message in which the values that gradgen computes are followed by the node that they come from."""
+    for value in values:
+        producer = value.producer()
+        source = None if producer is None else producer.metadata_props.get("gradgen.node")
+        if source:
+            text = text.replace(f"'{value.name}'", f"'{value.name}' (computed for '{source}')")
+    return text
+
+
 def _signature(value: Value | None) -> Any:
     if value is None:
         return None
@@ -377,11 +402,3 @@ def _signature(value: Value | None) -> Any:
 
 def _signatures(argument: Any) -> Any:
     return tuple(map(_signature, argument)) if isinstance(argument, list) else _signature(argument)
-
-
-def _attr_key(attr: ir.Attr) -> Any:
-    if attr.ref_attr_name is not None:
-        return ("ref", attr.ref_attr_name)
-    if attr.type == ir.AttributeType.TENSOR:
-        return (attr.value.dtype, tuple(attr.value.shape), attr.value.tobytes())
-    return repr(attr.value)

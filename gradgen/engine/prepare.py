@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,23 +11,20 @@ import onnx
 import onnx.inliner
 import onnx.shape_inference
 import onnx_ir as ir
-from google.protobuf.message import DecodeError
 
+from gradgen.engine.declarations import check_declarations
+from gradgen.engine.external import BASE_KEY
 from gradgen.engine.forward import fill_bodies, move_strays
 from gradgen.engine.inference import evaluate, infer_shapes, shape_elements
 from gradgen.engine.link import Knowledge, small
 from gradgen.engine.opsets import raise_opset
+from gradgen.engine.reading import Model, check, densify, normalise_domains, open_dimensions, read
 from gradgen.engine.registry import Registry, is_random
 from gradgen.engine.settling import settle
 from gradgen.engine.subgraphs import graphs
 from gradgen.engine.values import is_float
-from gradgen.errors import GradientError
 
 MODEL_OPSET = 21
-BASE_KEY = "gradgen.external_data_folder"
-
-Model = Any
-"""A path, an onnx.ModelProto or an onnx_ir.Model."""
 
 
 @dataclass(eq=False)
@@ -47,44 +42,6 @@ class Prepared:
     as_ir: bool
 
 
-def read(model: Model) -> tuple[onnx.ModelProto, bool]:
-    """The ModelProto of what a caller handed in, and whether that was an onnx_ir model."""
-    if isinstance(model, onnx.ModelProto):
-        proto = onnx.ModelProto()
-        proto.CopyFrom(model)
-        return proto, False
-    if isinstance(model, ir.Model):
-        return ir.to_proto(model), True
-    if isinstance(model, str | os.PathLike):
-        path = Path(model)
-        if not path.is_file():
-            raise GradientError(f"there is no file '{path}'")
-        try:
-            proto = onnx.load(path, load_external_data=False)
-        except DecodeError as error:
-            raise GradientError(f"'{path}' is not an ONNX model: {error}") from error
-        external = [t for t in _initializers(proto) if t.data_location == onnx.TensorProto.EXTERNAL]
-        missing = sorted({loc for t in external if (loc := _location(t)) and not (path.parent / loc).is_file()})
-        if missing:
-            raise GradientError(f"'{path}' refers to external data that is not there: {', '.join(missing)}")
-        if external:
-            onnx.helper.set_model_props(proto, {**_props(proto), BASE_KEY: str(path.parent.resolve())})
-        return proto, False
-    raise GradientError(f"a model is a path, an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}")
-
-
-def _initializers(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
-    return list(proto.graph.initializer)
-
-
-def _location(tensor: onnx.TensorProto) -> str | None:
-    return next((e.value for e in tensor.external_data if e.key == "location"), None)
-
-
-def _props(proto: onnx.ModelProto) -> dict[str, str]:
-    return {p.key: p.value for p in proto.metadata_props}
-
-
 def prepare(model: Model, registry: Registry, types: bool = True) -> Prepared:
     """Read a model and bring it into the form that the reverse pass works on.
 
@@ -97,12 +54,13 @@ def prepare(model: Model, registry: Registry, types: bool = True) -> Prepared:
         GradientError: for a file that is missing or no model, and for a model that the standard does not admit.
     """
     proto, as_ir = read(model)
-    _normalise_domains(proto)
+    normalise_domains(proto)
     move_strays(proto, registry)
     check(proto)
-    _open_dimensions(proto)
+    open_dimensions(proto)
+    densify(proto)
     proto = _inline_functions(proto, registry)
-    proto = infer(proto, registry) if types else proto
+    proto = infer(proto, registry, declared=True) if types else proto
     ir_model = _from_proto(proto)
     if (ir_model.ir_version or 0) < 4:
         # Before IR 4 every initializer had to be a graph input too, and runtimes never let a caller override it.
@@ -126,47 +84,26 @@ def _from_proto(proto: onnx.ModelProto) -> ir.Model:
     """The onnx_ir model, which knows where its external data is."""
     model = ir.from_proto(proto)
     if base := model.metadata_props.get(BASE_KEY):
-        for value in model.graph.initializers.values():
+        for value in [v for graph in model.graphs() for v in graph.initializers.values()]:
             if isinstance(value.const_value, ir.ExternalTensor):
                 value.const_value.base_dir = base
     return model
 
 
-def check(proto: onnx.ModelProto) -> None:
-    """Refuse what the standard does not admit, in one line."""
-    if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
-        raise GradientError("the model has no graph")
-    if not proto.opset_import:
-        raise GradientError("the model imports no operator set")
-    newest = onnx.defs.onnx_opset_version()
-    for entry in proto.opset_import:
-        if entry.domain in ("", "ai.onnx") and entry.version > newest:
-            raise GradientError(f"the model needs opset {entry.version}; the installed onnx knows up to {newest}")
-    try:
-        skeleton = proto
-        if any(t.data_location == onnx.TensorProto.EXTERNAL for t in _initializers(proto)):
-            skeleton = onnx.ModelProto()
-            skeleton.CopyFrom(proto)
-            for tensor in [t for t in skeleton.graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]:
-                info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
-                if all(i.name != tensor.name for i in skeleton.graph.input):
-                    skeleton.graph.input.append(info)
-                skeleton.graph.initializer.remove(tensor)
-        onnx.checker.check_model(skeleton)
-    except (onnx.checker.ValidationError, RuntimeError, TypeError, ValueError) as error:
-        line = " ".join(str(error).split())
-        raise GradientError(f"the model is not valid: {line[:500]}") from error
-
-
-def infer(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
+def infer(proto: onnx.ModelProto, registry: Registry, declared: bool = False) -> onnx.ModelProto:
     """Infer shapes, with the values of shape computations propagated; what cannot be inferred stays open.
 
     onnx leaves the rank open where a shape is computed at run time, though the length of that shape states it, and
     knows nothing of the results of some ops, where a row's `like` or its forward body does: these are filled in, and
     what follows from them is inferred again.
+
+    Raises:
+        GradientError: with `declared`, if the types that the model declares are not those that its nodes compute.
     """
     overridable = _take_overridable(proto)
     spelled = _spell_defaults(proto)
+    if declared:
+        check_declarations(proto)
     while True:
         try:
             proto = infer_shapes(proto)
@@ -274,35 +211,6 @@ def _fill_alike(proto: onnx.ModelProto, registry: Registry) -> bool:
 def _ranked(info: onnx.ValueInfoProto | None, most: int) -> bool:
     """Whether a value's rank is known and at most `most`."""
     return info is not None and info.type.tensor_type.HasField("shape") and len(info.type.tensor_type.shape.dim) <= most
-
-
-def _open_dimensions(proto: onnx.ModelProto) -> None:
-    """Exporters write an unknown size as -1 or as "?": it is neither a size nor a name that two dimensions share."""
-    for info in [*proto.graph.input, *proto.graph.output, *proto.graph.value_info]:
-        for dim in info.type.tensor_type.shape.dim:
-            if (dim.HasField("dim_value") and dim.dim_value < 0) or dim.dim_param in ("?", "-1", "None"):
-                dim.Clear()
-
-
-def _normalise_domains(proto: onnx.ModelProto) -> None:
-    """Write the standard domain as the empty one everywhere."""
-
-    def visit(nodes: Any) -> None:
-        for node in nodes:
-            if node.domain == "ai.onnx":
-                node.domain = ""
-            for attribute in node.attribute:
-                visit(attribute.g.node)
-                for graph in attribute.graphs:
-                    visit(graph.node)
-
-    visit(proto.graph.node)
-    for function in proto.functions:
-        visit(function.node)
-    for owner in (proto, *proto.functions):
-        for entry in owner.opset_import:
-            if entry.domain == "ai.onnx":
-                entry.domain = ""
 
 
 def _inline_functions(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:

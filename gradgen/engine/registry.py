@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import onnx
 import onnx.parser
@@ -27,19 +27,26 @@ class Registry:
     Args:
         rows: the rows.
         bodies: compiled functions by name.
-        parent: the registry to ask for what is not here.
+        parent: the registry to ask for what is not here; by default the one that every call uses, None for no other.
     """
 
     def __init__(
-        self, rows: Iterable[Row] = (), bodies: Mapping[str, Any] | None = None, parent: Registry | None = None
+        self,
+        rows: Iterable[Row] = (),
+        bodies: Mapping[str, Any] | None = None,
+        parent: Registry | Literal["registered"] | None = "registered",
     ):
         self._rows: dict[tuple[str, str], list[Row]] = {}
         self._bodies: dict[str, Any] = dict(bodies or {})
-        self._parent = parent
+        self._given_parent = parent
         self._lock = threading.Lock()
         self.templates: dict[Any, Any] = {}
         for row in rows:
             self.add(row)
+
+    @property
+    def _parent(self) -> Registry | None:
+        return registered() if isinstance(self._given_parent, str) else self._given_parent
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Registry:
@@ -57,7 +64,7 @@ class Registry:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         texts = [(path.parent / name).read_text(encoding="utf-8") for name in module.LIBRARIES]
-        return cls(module.ROWS, {f.name: f for text in texts for f in parse_functions(text)}, registered())
+        return cls(module.ROWS, {f.name: f for text in texts for f in parse_functions(text)})
 
     def add(self, row: Row) -> None:
         """Add a row; a second one for the same op and version raises GradientError."""
@@ -112,7 +119,16 @@ def builtin() -> Registry:
         text = importlib.resources.files("gradgen.generated").joinpath(name).read_text(encoding="utf-8")
         for function in parse_functions(text):
             bodies[function.name] = function
-    return Registry(module.ROWS, bodies)
+    return Registry(module.ROWS, bodies, None)
+
+
+def registry_of(registry: Registry | None) -> Registry:
+    """The registry that a call was given, or the one that every call uses; raises GradientError for anything else."""
+    if registry is None:
+        return registered()
+    if not isinstance(registry, Registry):
+        raise GradientError(f"registry is a gradgen.Registry, not {type(registry).__name__}")
+    return registry
 
 
 @cache
@@ -136,7 +152,7 @@ def rule_function(module: str, name: str) -> RuleFunction:
 
 def form_function(form: Form) -> RuleFunction:
     """The Python function of a traced or structural form."""
-    return form.function or rule_function(form.module, form.rule)
+    return form.function if isinstance(form.function, RuleFunction) else rule_function(form.module, form.rule)
 
 
 @cache

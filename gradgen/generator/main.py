@@ -45,7 +45,7 @@ def command(rules: Path | None, table: Path | None, out: Path | None, check: boo
             click.echo(f"{len(files)} generated files are up to date")
             return
         generate.write(files, out)
-    except GradientError as error:
+    except (GradientError, OSError) as error:
         click.echo(f"gradgen: {error}", err=True)
         raise SystemExit(2) from None
     rows = [row for family in found for row in family.rows]

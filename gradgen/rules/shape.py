@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 
 from gradgen.engine.values import FLOATS
+from gradgen.errors import GradientError
 from gradgen.rules.lang import forward, op, traced, vjp
 from gradgen.rules.library import reshape_like, sum_to
 
@@ -80,7 +81,13 @@ def transpose_vjp(dtransposed, *, perm):
 @traced("ddata")
 def squeeze_vjp(dsqueezed, data, axes):
     """dx = dy with the axes of size 1 put back."""
-    # Without axes, or with none in them, every axis of size 1 went: only the shape of x tells which.
+    some = data.shape is None or any(not isinstance(d, int) or d == 1 for d in data.shape)
+    if axes is not None and axes.shape == (0,) and some:
+        raise GradientError(
+            "an empty list of axes means every axis of size 1 to onnxruntime and none to the standard: name the axes, "
+            "or leave the input out for all of them"
+        )
+    # Without axes every axis of size 1 went: only the shape of x tells which.
     if axes is not None and axes.const is not None and axes.const.size:
         return op.Unsqueeze(dsqueezed, axes)
     return reshape_like(dsqueezed, data)

@@ -113,7 +113,8 @@ def _static_slices(data, starts, ends, axes, steps):
             continue
         if not isinstance(size, int):
             return None
-        taken = range(size)[slice(start, end, step)]
+        # ONNX takes a start in front of the first element for the first, Python only where the step is positive.
+        taken = range(size)[slice(max(start, -size), end, step)]
         if taken != range(size):
             slices.append((axis, taken.start, len(taken), step, size))
     return slices
