@@ -88,7 +88,7 @@ class DeformConv(Op):
 class DynamicQuantizeLinear(Op):
     def _run(self, x: Any) -> tuple:
         low, high = min(x.min(initial=0), 0), max(x.max(initial=0), 0)
-        scale = (high - low) / 255 or x.dtype.type(1 / 255)
+        scale = (high - low) / 255 or x.dtype.type(1)
         zero = np.rint(np.clip(-low / scale, 0, 255))
         y = np.clip(np.rint(x / scale) + zero, 0, 255)
         return y.astype(np.uint8), np.asarray(scale, x.dtype), np.asarray(zero, np.uint8)
