@@ -1153,6 +1153,15 @@ ROWS = (
                 when="all_eq(kernel_shape, 1) and all_eq(strides, 1) and all_eq(pads, 0) and group == 1",
             ),
             Form(
+                "conv_vjp__separable",
+                "traced",
+                "gradgen.rules.conv",
+                ("dY", "X", "W"),
+                ("dX", "dW", "dB"),
+                attributes=("kernel_shape", "strides", "pads", "dilations"),
+                when="rank(X) == 4 and dim(X, 2) >= 24 and group == 1 and strides[0] == 1 and auto_pad == 'NOTSET' and 4 * (dim(W, 0) * kernel_shape[0] + dim(X, 1) * kernel_shape[1]) <= 3 * dim(X, 1) * kernel_shape[0] * kernel_shape[1]",
+            ),
+            Form(
                 "conv_vjp",
                 "traced",
                 "gradgen.rules.conv",

@@ -12,6 +12,7 @@ from gradgen.errors import GradientError, GradientWarning
 
 if TYPE_CHECKING:
     from gradgen.api import grad, parameters, value_and_grad, vjp
+    from gradgen.compiled import compile
     from gradgen.engine.registry import Registry
     from gradgen.files import save
     from gradgen.functions import gradient_of_function, gradient_of_nodes
@@ -22,6 +23,7 @@ _HOMES = {
     "grad": "gradgen.api",
     "value_and_grad": "gradgen.api",
     "parameters": "gradgen.api",
+    "compile": "gradgen.compiled",
     "save": "gradgen.files",
     "gradient_of_nodes": "gradgen.functions",
     "gradient_of_function": "gradgen.functions",
@@ -34,6 +36,7 @@ __all__ = [
     "GradientError",
     "GradientWarning",
     "Registry",
+    "compile",
     "grad",
     "gradient_of_function",
     "gradient_of_nodes",

@@ -23,6 +23,7 @@ from gradgen.engine.names import Names, free_prefix
 from gradgen.engine.prepare import MODEL_OPSET, Model, Prepared, learn_constants, prepare
 from gradgen.engine.registry import Registry, registered, registry_of
 from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_initializers
+from gradgen.engine.subgraphs import all_values
 from gradgen.engine.through import Through, pass_through, stops
 from gradgen.errors import GradientError, GradientWarning
 from gradgen.request import FIXED_KEY, NAMES_KEY, check_fixed, find_values, parameter_values
@@ -179,10 +180,8 @@ def _differentiate(
     graph.outputs.clear()
     graph.outputs.extend([] if kind == "grad" else [*outputs, *extra])
     sources = [replaced.get(v, v) for v in sources]
-    for value, ct in zip(sources, found, strict=True):
-        graph.outputs.append(
-            _gradient_output(value, ct, public.gradients[value.name or ""], linker, warn=value not in stopped)
-        )
+    for value, ct, name in zip(sources, found, public.gradients.values(), strict=True):
+        graph.outputs.append(_gradient_output(value, ct, name, linker, warn=value not in stopped))
     if straight_through:
         remove_given(graph, same=False)
         through.restore_names()
@@ -276,7 +275,11 @@ def _finish(prepared: Prepared, linker: Linker, public: Public) -> Any:
     if fixed:
         model.metadata_props[FIXED_KEY] = json.dumps(sorted(fixed))
     linker.finish(model)
-    return model if prepared.as_ir else ir.to_proto(model)
+    if not prepared.as_ir:
+        return ir.to_proto(model)
+    for value in all_values(graph):  # specialised bodies share their shapes, and a caller may change what it gets
+        value.shape = None if value.shape is None else ir.Shape(value.shape.dims)
+    return model
 
 
 __all__ = ["CONSTANT_MARK", "grad", "parameters", "value_and_grad", "vjp"]

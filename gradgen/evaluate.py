@@ -106,17 +106,20 @@ def _load_reference(model: onnx.ModelProto) -> Callable[[Mapping[str, np.ndarray
         evaluate_ops_attention,
         evaluate_ops_data,
         evaluate_ops_recurrent,
+        evaluate_ops_signal,
         evaluate_ops_windows,
     )
 
     # Context-dependent functions of the standard need the types of their inputs.
     with contextlib.suppress(Exception):  # over 2 GB it cannot; types are then found at run time
         model = onnx.shape_inference.infer_shapes(model)
+    model = _name_outputs(model)
     modules = (
         evaluate_ops,
         evaluate_ops_attention,
         evaluate_ops_data,
         evaluate_ops_recurrent,
+        evaluate_ops_signal,
         evaluate_ops_windows,
     )
     reference = ReferenceEvaluator(model, new_ops=[op for module in modules for op in module.REPLACEMENTS])
@@ -126,6 +129,23 @@ def _load_reference(model: onnx.ModelProto) -> Callable[[Mapping[str, np.ndarray
             return reference.run(None, dict(feeds))  # type: ignore[return-value]
 
     return call
+
+
+def _name_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
+    """`model` with a name for every output that a node omits before one that it has.
+
+    The reference evaluator keeps such an output under the name "", and then reads it where an input is absent.
+    """
+    if not any("" in node.output for node in _nodes(model.graph)):
+        return model
+    named = onnx.ModelProto()
+    named.CopyFrom(model)
+    for count, node in enumerate(_nodes(named.graph)):
+        while len(node.output) > 1 and not node.output[-1]:
+            node.output.pop()
+        for position, name in enumerate(node.output):
+            node.output[position] = name or f"omitted {count} {position}"
+    return named
 
 
 def _first_line(error: Exception) -> str:

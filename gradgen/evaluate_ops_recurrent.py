@@ -1,4 +1,4 @@
-# RNN, GRU, LSTM with every attribute, and Scan with axes and directions, for onnx.reference.
+# RNN, GRU, LSTM with every attribute, Scan with axes and directions, and Loop, for onnx.reference.
 """Replacements for `onnx.reference.ReferenceEvaluator(new_ops=...)`: the recurrent operators in the dtype of the input.
 
 The reference evaluator's own know neither activations, clip, sequence_lens nor linear_before_reset. Where the standard
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_loop import Loop as ReferenceLoop
 from onnx.reference.ops.op_scan import Scan as ReferenceScan
 
 from gradgen.evaluate_ops import Op
@@ -210,9 +211,39 @@ class Scan(ReferenceScan):
         return (*states, *outputs)
 
 
+class Loop(ReferenceLoop):
+    """Loop, also without a condition, and with stacked outputs of any rank and of no iteration."""
+
+    op_domain = ""
+    body: Any
+    _run_body: Any
+
+    def _run(self, *args: Any, context: Any = None, bindings: Any = None, **_: Any) -> tuple:
+        trips, condition, *states = args
+        going, names = condition is None or bool(condition), self.body.input_names
+        collected: list[list] = []
+
+        def iterate(t: int) -> list:
+            feeds = zip(names, [np.array(t, np.int64), np.array(going), *states], strict=True)
+            return list(self._run_body({**(context or {}), **dict(feeds)}, bindings=bindings))
+
+        count = len(states)
+        while going and (trips is None or len(collected) < trips):
+            results = iterate(len(collected))
+            going, states = bool(results[0]), results[1 : 1 + count]
+            collected.append(results[1 + count :])
+        if collected:
+            stacked = [np.stack(items) for items in zip(*collected, strict=True)]
+        elif len(self.body.output_names) > 1 + count:
+            stacked = [_nothing(item, 0) for item in iterate(0)[1 + count :]]
+        else:
+            stacked = []
+        return (*states, *stacked)
+
+
 def _nothing(element: np.ndarray, axis: int) -> np.ndarray:
     empty = np.expand_dims(element, axis)
     return np.take(empty, np.zeros(0, np.int64), axis=axis)
 
 
-REPLACEMENTS: tuple[type[OpRun], ...] = (GRU, LSTM, RNN, Scan)
+REPLACEMENTS: tuple[type[OpRun], ...] = (GRU, LSTM, Loop, RNN, Scan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -51,9 +52,10 @@ def register_vjp(
     reads, returns, attributes, body = _contract(rule, label)
     formals = _formals(domain, op_type, inputs, outputs, reads, returns)
     _check(label, formals, reads, returns)
-    name = body.name if body is not None else f"{op_type.lower()}_vjp"
+    # The name holds the op, so that a rule never stands in for another op's that is called the same.
+    name = "_".join(re.sub(r"\W", "_", part) for part in (domain or "ai_onnx", op_type, str(version), "vjp"))
     kind = "compiled" if body is not None else "traced"
-    function = rule if isinstance(rule, RuleFunction) else None
+    function = body if body is not None else rule
     form = Form(name, kind, "", tuple(reads), tuple(returns), tuple(attributes), linear=linear, function=function)
     bare = [n.rstrip("*") for n in formals[0]]
     zero = tuple(n for n in bare if f"d{n}" not in returns)
@@ -160,7 +162,7 @@ def _check_linear(label: str, row: Row, body: onnx.FunctionProto | None, registr
             continue  # an op in the body has no rule of its own: nothing can be said
         if used := [c for c in cotangents if _reads(gradient, c)]:
             wrong[output] = used
-    probed = Registry([row], {} if body is None else {body.name: body}, parent=registry)
+    probed = Registry([row], {} if body is None else {row.forms[0].rule: body}, parent=registry)
     wrong = wrong or dict.fromkeys(nonlinear_results(row, probed), cotangents)
     for output, used in wrong.items():
         raise GradientError(f"{label}: '{output}' is not linear in {used}; declare it with linear=False")

@@ -2,36 +2,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import onnx
-import onnx.shape_inference
 
 import gradgen
 from gradgen.differences import GradientCheck, check_gradients
 from gradgen.evaluate import Evaluator
 
-# The operators of the first release, and beside them the zero and the none operators that models carry.
-_DIFFERENTIABLE = """
-    Add Sub Mul Div Pow Neg Abs Sum Mean Max Min Where Sqrt Reciprocal Exp Log
-    Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh Atanh Erf
-    Relu LeakyRelu PRelu Elu Selu Celu Softplus Softsign HardSigmoid HardSwish Mish Gelu Sigmoid Clip ThresholdedRelu
-    Shrink Softmax LogSoftmax
-    MatMul Gemm Conv ConvTranspose MaxPool AveragePool GlobalAveragePool GlobalMaxPool GlobalLpPool MaxUnpool Col2Im
-    BatchNormalization LayerNormalization GroupNormalization InstanceNormalization
-    ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare
-    Identity Cast CastLike Reshape Flatten Transpose Squeeze Unsqueeze Expand Concat Split Slice Pad Tile Range Gather
-    GatherElements GatherND ScatterElements ScatterND
-    Resize SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss Dropout If
-"""
-_FLAT = """
-    Shape Size Floor Ceil Round Sign Equal Greater GreaterOrEqual Less LessOrEqual And Or Not Xor IsNaN IsInf ArgMax
-    ArgMin NonZero Constant ConstantOfShape EyeLike
-"""
-DIFFERENTIABLE, FLAT = set(_DIFFERENTIABLE.split()), set(_FLAT.split())
 # Float inputs that say how to compute, not what: they have no gradient by the standard.
 SETTINGS = {("Resize", 1), ("Resize", 2), ("Upsample", 1), ("Dropout", 1)}
 # How far the inputs are moved, relative to their size, when the data of a case sits where there is no derivative.
@@ -44,18 +26,24 @@ class Case:
 
     name: str
     model: onnx.ModelProto
-    feeds: dict[str, np.ndarray]
+    feeds: dict[str, Any]
     wrt: list[str]
+    of: list[str]
 
 
 @dataclass
 class Outcome:
-    """What a comparison found: the records at the last point tried, what was moved, and what is wrong beside them."""
+    """What a comparison found: the records at the last point tried, what was moved, and what is wrong beside them.
+
+    `refused` has, by input, the reason for which gradgen differentiates nothing with respect to it; `skip` says why
+    nothing can be compared.
+    """
 
     records: list[GradientCheck] = field(default_factory=list)
     moved: float = 0.0
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
     skip: str = ""
 
 
@@ -65,7 +53,7 @@ def _is_float(value: object) -> bool:
 
 @cache
 def cases() -> dict[str, Case]:
-    """All cases by name: float tensors among inputs and outputs, and no operator outside the two lists."""
+    """All cases by name: a float tensor among the inputs and among the outputs, and onnxruntime runs them."""
     from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():
@@ -76,17 +64,35 @@ def cases() -> dict[str, Case]:
 
 def _case(test: object) -> Case | None:
     model, data = test.model, test.data_sets  # type: ignore[attr-defined]
-    nodes = list(_nodes(model.graph)) if model else []
-    known = DIFFERENTIABLE | FLAT
-    if not nodes or model.functions or any(n.op_type not in known or n.domain for n in nodes):
+    if not model:
         return None
-    inputs, outputs = data[0]
-    if not any(map(_is_float, outputs)) or not all(isinstance(v, np.ndarray) for v in [*inputs, *outputs]):
+    inputs, outputs = ([_array(value) for value in side] for side in data[0])
+    if not any(map(_is_float, inputs)) or not any(map(_is_float, outputs)):
         return None
     feeds = {value.name: array for value, array in zip(model.graph.input, inputs, strict=True)}
+    of = [value.name for value, array in zip(model.graph.output, outputs, strict=True) if _is_float(array)]
+    nodes = list(_nodes(model.graph))
     settings = {n.input[i] for n in nodes for i in range(len(n.input)) if (n.op_type, i) in SETTINGS}
     wrt = [name for name, array in feeds.items() if _is_float(array) and name not in settings]
-    return Case(test.name, model, feeds, wrt) if wrt else None  # type: ignore[attr-defined]
+    if not wrt or not runs(model, feeds):
+        return None
+    return Case(test.name, model, feeds, wrt, of)  # type: ignore[attr-defined]
+
+
+def _array(value: Any) -> Any:
+    """A tensor of any kind as an array; sequences stay lists."""
+    if isinstance(value, onnx.TensorProto):
+        return onnx.numpy_helper.to_array(value)
+    return np.asarray(value) if isinstance(value, np.generic) else value
+
+
+def runs(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> bool:
+    """Whether onnxruntime loads and runs a model."""
+    try:
+        Evaluator(model, strict=True)(feeds)
+    except Exception:  # onnxruntime raises types of its own
+        return False
+    return True
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
@@ -106,14 +112,15 @@ def frozen(case: Case) -> Case | None:
     """The case with its integer and boolean inputs as constants, as exporters write them; None where it has none."""
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
-    fixed = {name: array for name, array in case.feeds.items() if name not in case.wrt}
+    fixed = {n: a for n, a in case.feeds.items() if n not in case.wrt and isinstance(a, np.ndarray)}
     if not fixed:
         return None
+    kept_names = [name for name in case.feeds if name not in fixed]
     kept = [value for value in model.graph.input if value.name not in fixed]
     del model.graph.input[:]
     model.graph.input.extend(kept)
     model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in fixed.items())
-    return Case(case.name, model, {name: case.feeds[name] for name in case.wrt}, case.wrt)
+    return Case(case.name, model, {name: case.feeds[name] for name in kept_names}, case.wrt, case.of)
 
 
 def dynamic(case: Case) -> Case:
@@ -127,20 +134,15 @@ def dynamic(case: Case) -> Case:
     for value in model.graph.output:
         for dimension in value.type.tensor_type.shape.dim:
             dimension.Clear()
-    return Case(case.name, model, case.feeds, case.wrt)
+    return Case(case.name, model, case.feeds, case.wrt, case.of)
 
 
 def compare(case: Case) -> Outcome:
     """Differentiate a case and compare; the inputs are moved off a kink or an edge of the domain if they sit on one."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", gradgen.GradientWarning)
-        try:
-            gradient = gradgen.vjp(case.model, wrt=case.wrt)
-        except gradgen.GradientError as error:
-            if "rank of" in str(error) and _has_open_rank(case.model):
-                return Outcome(skip=f"the model decides a rank when it runs, and gradgen refuses it: {error}")
-            raise
-    outcome = Outcome(problems=_at_the_data(case, gradient))
+    gradient, case, refused = _differentiate(case)
+    if gradient is None:
+        return Outcome(refused=refused)
+    outcome = Outcome(problems=_at_the_data(case, gradient), refused=refused)
     for move in MOVES:
         outcome.moved = move
         feeds = _moved(case, move)
@@ -160,11 +162,23 @@ def compare(case: Case) -> Outcome:
     return outcome
 
 
-def _has_open_rank(model: onnx.ModelProto) -> bool:
-    """Whether shape inference leaves the rank of some value open."""
-    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
-    known = {v.name for v in (*inferred.value_info, *inferred.output) if v.type.tensor_type.HasField("shape")}
-    return any(name and name not in known for node in inferred.node for name in node.output)
+def _differentiate(case: Case) -> tuple[onnx.ModelProto | None, Case, dict[str, str]]:
+    """The gradient with respect to all inputs that are not refused, and why others are."""
+    refused: dict[str, str] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gradgen.GradientWarning)
+        try:
+            return gradgen.vjp(case.model, wrt=case.wrt, of=case.of), case, refused
+        except gradgen.GradientError as error:
+            refused = dict.fromkeys(case.wrt, str(error))
+        for name in case.wrt if len(case.wrt) > 1 else []:
+            try:
+                gradgen.vjp(case.model, wrt=[name], of=case.of)
+                del refused[name]
+            except gradgen.GradientError as error:
+                refused[name] = str(error)
+        case = replace(case, wrt=[name for name in case.wrt if name not in refused])
+        return (gradgen.vjp(case.model, wrt=case.wrt, of=case.of) if case.wrt else None), case, refused
 
 
 def _moved(case: Case, move: float) -> dict[str, np.ndarray]:
@@ -187,7 +201,7 @@ def _at_the_data(case: Case, gradient: onnx.ModelProto) -> list[str]:
         problems.append(f"onnxruntime runs the primal, but not the gradient: {run.reason}")
     rng = np.random.default_rng(0)
     values = primal(case.feeds)
-    seeds = {f"grad_{n}": rng.standard_normal(y.shape).astype(y.dtype) for n, y in values.items() if _is_float(y)}
+    seeds = {f"grad_{n}": rng.standard_normal(values[n].shape).astype(values[n].dtype) for n in case.of}
     found = run({k: v for k, v in {**case.feeds, **seeds}.items() if k in run.input_names})
     for name in case.wrt:
         got, value = found[f"grad_{name}"], case.feeds[name]

@@ -396,3 +396,24 @@ def test_dimension_names_of_a_function_belong_to_one_call():
     found = run(gradgen.vjp(proto), x=x, z=z, grad_y=np.ones(3))
     np.testing.assert_allclose(found["grad_x"], 2 * x * z**2)
     np.testing.assert_allclose(found["grad_z"], [(x**2 * 2 * z).sum()])
+
+
+def test_a_wrt_whose_gradient_is_another_wrt():
+    proto = model("g (float x, float w) => (float y) { a = Mul(x, w)\n b = Exp(x)\n y = Mul(a, b) }")
+    x, w = np.array(0.5, np.float32), np.array(3, np.float32)
+    found = run(gradgen.value_and_grad(proto, wrt=["a", "b"]), x=x, w=w)
+    np.testing.assert_allclose(found["grad_a"], np.exp(x), rtol=1e-6)
+    np.testing.assert_allclose(found["grad_b"], x * w, rtol=1e-6)
+
+
+def test_changing_a_result_does_not_change_the_next():
+    first = gradgen.vjp(ir.from_proto(linear()), wrt=["w"])
+    for node in first.graph:
+        node.metadata_props["mine"] = "1"
+        for value in node.outputs:
+            if value.shape is not None:
+                for k in range(len(value.shape)):
+                    value.shape[k] = "Q"
+    second = gradgen.vjp(ir.from_proto(linear()), wrt=["w"])
+    assert not any("mine" in n.metadata_props for n in second.graph)
+    assert all("Q" not in str(v.shape) for n in second.graph for v in n.outputs)

@@ -41,7 +41,8 @@ def test_branches_with_several_outputs(c):
 def test_a_branch_that_no_cotangent_reaches_gives_zeros():
     text = """
     g (bool c, double[3] x, double[3] w) => (double[3] y) {
-      y = If(c) < then_branch = a () => (double[3] t) { t = Floor(w) }, else_branch = b () => (double[3] e) { e = Mul(x, w) } >
+      y = If(c) < then_branch = a () => (double[3] t) { t = Floor(w) },
+                  else_branch = b () => (double[3] e) { e = Mul(x, w) } >
     }"""
     for c in (True, False):
         check(model(text), {"c": np.bool_(c), "x": draw(3), "w": draw(3)}, second=not c)
@@ -92,7 +93,8 @@ def test_what_training_changes_decides_nothing(c):
     g (double[2] x) => (double[2] y) <double limit = {0.5}, double[2] w = {0.3, 0.6}> {
       k = ReduceSum <keepdims=0> (w)
       c = Less(k, limit)
-      y = If(c) < then_branch = a () => (double[2] t) { t = Mul(x, w) }, else_branch = b () => (double[2] e) { e = Sin(x) } >
+      y = If(c) < then_branch = a () => (double[2] t) { t = Mul(x, w) },
+                  else_branch = b () => (double[2] e) { e = Sin(x) } >
     }"""
     result = check(model(text), {"x": draw(2)})
     assert "If" in {n.op_type for n in result.graph.node}
@@ -201,3 +203,124 @@ def test_draws_of_nested_bodies_are_saved():
     np.testing.assert_allclose(found["y"], x * factor, rtol=1e-5)
     np.testing.assert_allclose(found["grad_x"], ct * factor, rtol=1e-5)
     np.testing.assert_allclose(found["grad_v"], 2 * ct * x * factor / v, rtol=1e-5)
+
+
+@pytest.mark.parametrize("op", ["GRU", "LSTM", "RNN"])
+def test_a_recurrent_layer_inside_bodies(op):
+    """In a branch inside a Loop, with weights that are captured and carried states."""
+    from gradgen.differences import check_gradients
+
+    gates = {"GRU": 3, "LSTM": 4, "RNN": 1}[op]
+    text = f"""
+    g (bool c, int64 m, float[3,1,2] x, float[1,{2 * gates},2] w, float[1,{2 * gates},2] r) => (float[3,1,2] y) {{
+      axes = Constant <value_ints=[1]> ()
+      y = Loop (m, , x) <body = step (int64 i, bool go, float[3,1,2] h) => (bool go1, float[3,1,2] h1) {{
+        go1 = Identity(go)
+        h1 = If(c) <
+          then_branch = a () => (float[3,1,2] t) {{ s = {op} <hidden_size=2> (h, w, r) t = Squeeze(s, axes) }},
+          else_branch = b () => (float[3,1,2] e) {{ e = Tanh(h) }}
+        >
+      }}>
+    }}"""
+    proto = model(text)
+    feeds = {
+        "c": np.bool_(True), "m": np.int64(2), "x": draw(3, 1, 2),
+        "w": draw(1, 2 * gates, 2), "r": draw(1, 2 * gates, 2),
+    }  # fmt: skip
+    feeds = {k: np.asarray(v, np.float32) if np.asarray(v).dtype == np.float64 else v for k, v in feeds.items()}
+    result = gradgen.vjp(proto, wrt=["x", "w", "r"])
+    assert [r.verdict for r in check_gradients(proto, result, feeds)] == ["ok"] * 3
+
+
+def test_calls_for_reading_give_the_same():
+    text = """
+    g (bool c, int64 m, double[2] x, double[2] w) => (double[2] y) {
+      y = Loop (m, , x) <body = step (int64 i, bool go, double[2] h) => (bool go1, double[2] h1) {
+        go1 = Identity(go)
+        h1 = If(c) < then_branch = a () => (double[2] t) { t = Mul(h, w) },
+                     else_branch = b () => (double[2] e) { e = Tanh(h) } >
+      }>
+    }"""
+    proto = model(text)
+    feeds = {"c": np.bool_(True), "m": np.int64(2), "x": draw(2), "w": draw(2), "grad_y": draw(2)}
+    want, found = (run_wide(gradgen.vjp(proto, inline=inline), feeds) for inline in (True, False))
+    for name in want:
+        np.testing.assert_allclose(found[name], want[name])
+
+
+def run_wide(proto, feeds):
+    from gradgen.evaluate import Evaluator
+
+    return Evaluator(proto)(feeds)
+
+
+def test_the_gradient_of_a_function_with_bodies():
+    """A Loop, a Scan and a decided If inside a function, with a constant that a body holds as an initializer."""
+    function = parser.parse_function(
+        """<domain: "my", opset_import: ["" : 21]>
+        f (x, w) => (y) {
+          m = Constant <value_int=2> ()
+          always = Constant <value = bool {1}> ()
+          h = Loop (m, always, x) <body = step (int64 i, bool go, double[2] a) => (bool go1, double[2] b)
+              <double[2] k = {0.5, 2.0}> {
+            go1 = Identity(go) aw = Mul(a, w) b = Mul(aw, k)
+          }>
+          z = Sub(h, h)
+          s, u = Scan <num_scan_inputs=1, body = walk (double[2] p, double q) => (double[2] p1, double[2] r) {
+            pq = Mul(p, q) p1 = Add(pq, w) r = Sin(p)
+          }> (z, h)
+          y = If (always) <
+            then_branch = yes () => (double[2] t) { us = ReduceSum <keepdims=0> (u) t = Add(s, us) },
+            else_branch = no () => (double[2] e) { e = Identity(s) }
+          >
+        }"""
+    )
+    import onnx
+
+    types = {
+        n: onnx.helper.make_tensor_type_proto(onnx.TensorProto.DOUBLE, [2]) for n in ("x", "w", "h", "z", "s", "y")
+    }
+    types["u"] = onnx.helper.make_tensor_type_proto(onnx.TensorProto.DOUBLE, [2, 2])
+    gradient = gradgen.gradient_of_function(function, ["x", "w"], "y", types=types)
+    infos = [onnx.helper.make_value_info(n, types["x"]) for n in ("x", "w")]
+    call = onnx.helper.make_node("f", ["x", "w"], ["y"], domain="my")
+    back = onnx.helper.make_node(gradient.name, list(gradient.input), list(gradient.output), domain=gradient.domain)
+    opsets = [onnx.helper.make_opsetid(d, v) for d, v in (("", 21), ("my", 1))]
+
+    def wrapped(node, inputs, outputs, body):
+        graph = onnx.helper.make_graph(
+            [node], "g", inputs, [onnx.helper.make_value_info(n, types["x"]) for n in outputs]
+        )
+        return onnx.helper.make_model(graph, opset_imports=opsets, functions=[body], ir_version=10)
+
+    dy = onnx.helper.make_value_info("dy", types["y"])
+    assert gradient.input[-1] == "dy"
+    primal = run_wide(wrapped(call, infos, ["y"], function), feeds := {"x": draw(2), "w": draw(2)})
+    ct, direction = draw(2), {"x": draw(2), "w": draw(2)}
+    found = run_wide(wrapped(back, [*infos, dy], list(gradient.output), gradient), {**feeds, "dy": ct})
+    moved = [
+        run_wide(wrapped(call, infos, ["y"], function), {k: v + h * direction[k] for k, v in feeds.items()})["y"]
+        for h in (1e-5, -1e-5)
+    ]
+    want = float((ct * (moved[0] - moved[1])).sum()) / 2e-5
+    got = sum(float((found[f"grad_{k}"] * direction[k]).sum()) for k in feeds)
+    assert primal["y"].shape == (2,)
+    assert abs(want - got) < 1e-6 * max(1, abs(want))
+
+
+def test_constants_decide_nested_branches():
+    """A branch that is decided against goes with the nodes inside it, which are decided as well."""
+    text = """
+    g (double[3] x) => (double[3] y) <bool yes = {1}, bool no = {0}> {
+      y = If(yes) <
+        then_branch = a () => (double[3] t) {
+          t = If(no) < then_branch = c () => (double[3] p) { p = Cos(x) },
+                       else_branch = d () => (double[3] q) { q = Sin(x) } >
+        },
+        else_branch = b () => (double[3] e) {
+          e = If(yes) < then_branch = f () => (double[3] r) { r = Exp(x) },
+                        else_branch = h () => (double[3] s) { s = Neg(x) } >
+        }
+      >
+    }"""
+    check(model(text), {"x": draw(3)})

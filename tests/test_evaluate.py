@@ -162,3 +162,17 @@ def test_engines_are_named():
         evaluator(to_float64(single("Conv", [rand(1, 1, 4), rand(1, 1, 2)])), strict=True)
     with pytest.raises(ValueError, match="'torch'"):
         evaluator(single("Add", [rand(3), rand(3)]), prefer="torch")
+
+
+def test_an_omitted_output_is_no_absent_input():
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+    g (float[2,3] x, float[3] s) => (float[2,1] i, float[2,3] y) {
+        n, "", i = LayerNormalization (x, s)
+        y = Clip (x, "", n)
+    }""")
+    model.graph.node[0].output[0] = ""
+    model.graph.node[0].output[1] = "mean"
+    model.graph.node[1].input[2] = ""
+    x = rand(2, 3)
+    found = evaluator(model, prefer="reference", strict=True)({"x": x, "s": rand(3)})
+    np.testing.assert_array_equal(found["y"], x)

@@ -67,3 +67,32 @@ def test_scan_over_no_steps():
     found = Evaluator(parser.parse_model(SCAN), prefer="reference", strict=True)(feeds)
     np.testing.assert_array_equal(found["t"], feeds["s"])
     assert (found["y"].shape, found["z"].shape) == ((0, 2), (2, 0))
+
+
+LOOP = """<ir_version: 10, opset_import: ["" : 21]>
+g (int64 n, bool c, float[2] s) => (float[2] t, float[m,2,1] y, bool[k] z) {{
+  t, y, z = Loop ({trips}, {condition}, s) <body = b (int64 i, bool going, float[2] s_in)
+    => (bool on, float[2] s_out, float[2,1] y_out, bool z_out) {{
+      one = Constant <value_ints = [-1, 1]> ()
+      most = Constant <value_float = 4.0> ()
+      s_out = Add (s_in, s_in)
+      y_out = Reshape (s_out, one)
+      largest = ReduceMax <keepdims = 0> (s_out)
+      on = Less (largest, most)
+      z_out = Identity (going)
+  }}>
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("trips", "condition", "count", "going"),
+    [("n", "c", 5, True), ("n", '""', 2, True), ("n", '""', 9, True), ('""', "c", 1, True), ("n", "c", 5, False),
+     ("n", "c", 0, True)],
+)  # fmt: skip
+def test_loop(trips, condition, count, going):
+    proto = parser.parse_model(LOOP.format(trips=trips, condition=condition))
+    feeds = {"n": np.array(count), "c": np.array(going), "s": np.array([0.6, -0.2], np.float32)}
+    want = Evaluator(proto, strict=True)(feeds)
+    found = Evaluator(proto, prefer="reference", strict=True)(feeds)
+    for name in want:
+        np.testing.assert_array_equal(found[name], want[name])

@@ -177,3 +177,10 @@ def test_attribute_parameters_of_traced_rules_are_handed_on_or_refused_by_name(a
         return
     found = gradgen.gradient_of_function(proto, ["x"], "y", ["w"], types={"x": kind, "w": kind})
     np.testing.assert_allclose(call(found, value, x=x, w=w, dy=dy)["grad_x"], 3 * dy @ w.T)
+
+
+def test_equal_nodes_of_an_unknown_op_are_not_merged():
+    nodes = """<ir_version: 10, opset_import: ["" : 21, "my" : 1]>
+    g (float[3] x) => (float[3] y) { a = my.Noise(x)\n b = my.Noise(x)\n d = Sub(a, b)\n s = Mul(x, x)\n y = Add(s, d) }"""
+    proto = gradgen.vjp(parser.parse_model(nodes), wrt=["s"], of=["y"])
+    assert [n.op_type for n in proto.graph.node].count("Noise") == 2

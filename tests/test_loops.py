@@ -150,17 +150,11 @@ def test_nested_loops_scans_and_branches():
 
 
 def test_shapes_that_a_body_does_not_state():
-    """A carried value of unknown declared rank, whose shape is that of its first in every iteration: saved as one tensor."""
-    text = (
-        COUNTED.replace("double[3] h", "double h_")
-        .replace("h_", "h")
-        .replace("double[3] next, double[3] out", "double next, double out")
-    )
+    """A carried value of unstated rank, which has the shape of its first in every iteration: saved as one tensor."""
     proto = model(COUNTED)
     body = next(a.g for a in proto.graph.node[0].attribute if a.name == "body")
     for value in [*body.input, *body.output][2:]:
         value.type.tensor_type.ClearField("shape")
-    assert text
     result = check(proto, {"m": np.int64(3), "x": draw(3), "w": draw(3)})
     assert not any(n.op_type.startswith("Sequence") for n in result.graph.node)
 
@@ -174,7 +168,8 @@ def test_a_random_draw_of_an_iteration_is_saved(known):
 
     text = """
     g (int64 m, float[1,2] x, float[2] w) => (float[A,2] s, float[T,2] noise) {
-      s, noise = Loop (m, , x) <body = step (int64 i, bool c, float[B,2] h) => (bool go, float[C,2] next, float[2] row) {
+      s, noise = Loop (m, , x) <body = step (int64 i, bool c, float[B,2] h)
+                  => (bool go, float[C,2] next, float[2] row) {
         go = Identity(c)
         n = RandomNormalLike(h)
         a = Mul(h, n)
@@ -199,7 +194,7 @@ def test_a_random_draw_of_an_iteration_is_saved(known):
 
 
 def test_rows_of_a_captured_value_are_added_once_after_the_loop():
-    """Rows read with repeated indices, from a value that is also read outside; the reverse Loop carries no sum of it."""
+    """Rows with repeated indices, of a value that is also read outside; the reverse Loop carries no sum of it."""
     text = """
     g (int64 m, double[N,3] x, int64[K] order, double[3] h0) => (double[3] s, double[N,3] y) {
       y = Sin(x)

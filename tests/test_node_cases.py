@@ -1,11 +1,11 @@
-# The onnx package's node tests, as gradients: every case of the first operators against float64 differences.
+# The onnx package's node tests, as gradients: every case with floats that onnxruntime runs, against differences.
 from __future__ import annotations
 
 import warnings
 
 import onnx
 import pytest
-from node_cases import DIFFERENTIABLE, cases, compare, dynamic, frozen, is_single
+from node_cases import cases, compare, dynamic, frozen, is_single
 
 import gradgen
 
@@ -15,13 +15,7 @@ FROZEN = {name: case for name, given in SINGLE.items() if (case := frozen(given)
 
 
 def test_the_cases_are_there():
-    assert len(CASES) > 400
-
-
-def test_every_operator_has_a_case():
-    """What has no node test of its own here: an operator without float cases in the package."""
-    covered = {node.op_type for case in CASES.values() for node in case.model.graph.node}
-    assert DIFFERENTIABLE - covered == {"GlobalLpPool"}
+    assert len(CASES) > 1200
 
 
 def test_a_wrong_gradient_is_seen(monkeypatch):

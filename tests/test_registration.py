@@ -212,3 +212,69 @@ def test_models_beyond_21_keep_their_opset():
     result = gradgen.vjp(proto)
     assert {o.domain: o.version for o in result.opset_import} == {"": 25}
     onnx.checker.check_model(result, full_check=True)
+
+
+TWO_DOMAINS = """<ir_version: 10, opset_import: ["" : 21, "mine" : 1]>
+g (float[3] x, float[3] u) => (float[3] y, float[3] v) { y = mine.Relu(x)\n v = Relu(u) }
+<domain: "mine", opset_import: ["" : 21]>
+Relu (X) => (Y) { Y = Mul(X, X) }"""
+
+
+@pytest.mark.parametrize("wrt", [["x", "u"], ["u", "x"]])
+def test_two_ops_of_one_name_keep_their_rules(wrt):
+    registry = fresh()
+
+    @gradgen.vjp_rule("mine", "Relu", inputs=["X"], outputs=["Y"], registry=registry)
+    @traced("dX")
+    def relu_vjp(dY, X, Y):
+        return dY * X * 2.0
+
+    result = gradgen.vjp(parser.parse_model(TWO_DOMAINS), wrt=wrt, registry=registry)
+    x, ct = np.array([-1, 2, -3], np.float32), np.ones(3, np.float32)
+    found = run(result, x=x, u=x, grad_y=ct, grad_v=ct)
+    np.testing.assert_array_equal(found["grad_x"], 2 * x)
+    np.testing.assert_array_equal(found["grad_u"], [0, 1, 0])
+
+
+def test_a_rule_called_as_one_of_the_library_does_not_replace_it():
+    @script(MINE, default_opset=op21)
+    def sin_vjp(dy, x):
+        """Not the derivative of Sin."""
+        dx = dy * x * op21.CastLike(7, x)
+        return dx
+
+    registry = fresh()
+    gradgen.register_vjp("mine", "Fancy", sin_vjp, registry=registry)
+    proto = parser.parse_model(EXP.replace("Exp", "Sin"))
+    x = np.array([0, 1, 2], np.float32)
+    found = run(gradgen.vjp(proto, registry=registry), x=x, grad_y=np.ones(3, np.float32))["grad_x"]
+    np.testing.assert_allclose(found, np.cos(x), rtol=1e-6)
+
+
+def test_a_pair_in_front_of_a_branch_passes_its_cotangent():
+    import sys
+
+    @traced("output", "half")
+    def exp_fwd(input):
+        half = op.Exp(input * 0.5)
+        return half * half, half
+
+    @traced("dinput")
+    def exp_vjp__pair(doutput, half):
+        return doutput * half * half
+
+    sys.modules[__name__].exp_fwd = exp_fwd
+    pair = Form("exp_vjp__pair", "traced", __name__, ("doutput", "half"), ("dinput",), fwd="exp_fwd", fwd_reads=("input",),
+                fwd_returns=("output", "half"), function=exp_vjp__pair)  # fmt: skip
+    registry = exp_row(pair, form(general, ("doutput", "input")))
+    proto = parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]>
+        g (float[3] x, bool c) => (float[3] y) {
+            h = Exp(x)
+            y = If(c) <then_branch = t () => (float[3] a) { a = Mul(h, h) }, else_branch = e () => (float[3] b) { b = Neg(h) }>
+        }"""
+    )
+    x = np.array([0, 1, -1], np.float32)
+    result = gradgen.vjp(proto, registry=registry)
+    found = run(result, x=x, c=np.array(True), grad_y=np.ones(3, np.float32))["grad_x"]
+    np.testing.assert_allclose(found, 2 * np.exp(2 * x), rtol=1e-5)

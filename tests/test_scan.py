@@ -44,7 +44,8 @@ def test_axes_and_directions(direction, shape):
     g (double[2,T] x, double[T,3,2] z, double[2] s0) => (double[2] s, double[2,T] y, double[T,3] u) {{
       s, y, u = Scan <num_scan_inputs=2, scan_input_axes=[-1, 0], scan_input_directions=[{direction}, 1],
                       scan_output_axes=[1, 0], scan_output_directions=[{direction}, 0],
-                      body = step (double[2] h, double[2] a, double[3,2] b) => (double[2] next, double[2] y, double[3] u) {{
+                      body = step (double[2] h, double[2] a, double[3,2] b)
+                      => (double[2] next, double[2] y, double[3] u) {{
         m = Mul(h, a)
         next = Sin(m)
         y = Add(m, a)
@@ -124,7 +125,8 @@ def test_only_a_final_state_is_differentiated():
 def test_nested_scans_and_a_branch():
     text = """
     g (double[T,2,3] x, double[3] s0, double[3] w, bool c) => (double[3] s, double[T,2,3] y) {
-      s, y = Scan <num_scan_inputs=1, body = outer (double[3] h, double[2,3] rows) => (double[3] next, double[2,3] out) {
+      s, y = Scan <num_scan_inputs=1, body = outer (double[3] h, double[2,3] rows)
+             => (double[3] next, double[2,3] out) {
         next, out = Scan <num_scan_inputs=1, body = inner (double[3] g, double[3] v) => (double[3] after, double[3] o) {
           gw = Mul(g, w)
           after = If(c) <
@@ -192,3 +194,11 @@ def test_a_state_whose_next_does_not_depend_on_it():
     }"""
     check(model(text), {"x": draw(2), "k": draw(3)})
     check(model(text.replace("double[2]", "double[N]").replace("[T,2]", "[T,N]")), {"x": draw(2), "k": draw(3)})
+
+
+def test_a_step_that_reads_nothing_on_the_way_back():
+    text = """
+    g (double[2] x, double[2] w, double[T] k) => (double[2] s) {
+      s = Scan <num_scan_inputs=1, body = step (double[2] h, double v) => (double[2] next) { next = Add(h, w) }>(x, k)
+    }"""
+    check(model(text), {"x": draw(2), "w": draw(2), "k": draw(3)}, wrt=["x", "w"])

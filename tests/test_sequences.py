@@ -225,3 +225,74 @@ def test_a_sequence_through_a_branch():
     }"""
     for c in (True, False):
         check(model(text), {"c": np.bool_(c), "x": draw(2), "w": draw(2)})
+
+
+@pytest.mark.parametrize("present", [True, False])
+@pytest.mark.parametrize("kind", ["tensor", "sequence"])
+def test_an_optional_that_a_loop_carries(kind, present):
+    """What the optional holds is squared in each iteration; where it holds nothing, the other value grows."""
+    if kind == "tensor":
+        held, change = "double[2]", "b = Mul(a, a)"
+        total = "t = Add(h, b)"
+    else:
+        held = "seq(double[2])"
+        change = "z = Constant <value_int=0> () e = SequenceAt(a, z) ee = Mul(e, e) b = SequenceInsert(a, ee, z)"
+        total = "t = Add(h, ee)"
+    text = f"""
+    g (int64 m, optional({held}) o, double[2] w) => (double[2] y, optional({held}) p) {{
+      y, p = Loop (m, , w, o) <body = step (int64 i, bool c, double[2] h, optional({held}) q)
+             => (bool go, double[2] h1, optional({held}) q1) {{
+        go = Identity(c)
+        has = OptionalHasElement(q)
+        h1, q1 = If(has) <
+          then_branch = yes () => (double[2] t, optional({held}) r) {{
+            a = OptionalGetElement(q) {change} {total} r = Optional(b)
+          }},
+          else_branch = no () => (double[2] u, optional({held}) s) {{ u = Mul(h, h) s = Identity(q) }}
+        >
+      }}>
+    }}"""
+    first = derive(model(text), None)
+    o, w, dy, dp = (RNG.uniform(0.5, 1, 2) for _ in range(4))
+    given = None if not present else (o if kind == "tensor" else [o])
+    back = None if not present else (dp if kind == "tensor" else [dp, 0 * dp, 0 * dp])
+    feeds = {"m": np.array(2), "o": given, "w": w, "grad_y": dy, "grad_p": back}
+    found = run(first, feeds)
+    if present:
+        np.testing.assert_allclose(found["grad_w"], dy)
+        want = dy * (2 * o + 4 * o**3) + dp * 4 * o**3
+        np.testing.assert_allclose(found["grad_o"] if kind == "tensor" else found["grad_o"][0], want)
+    else:
+        assert found["grad_o"] is None
+        np.testing.assert_allclose(found["grad_w"], dy * 4 * w**3)
+
+
+@pytest.mark.parametrize(
+    ("split", "keepdims"), [("", 1), ("", 0), (", sizes", 1), (", pair", 1)], ids=["ones", "squeezed", "sizes", "pairs"]
+)
+def test_parts_at_known_positions_need_no_sequence(split, keepdims):
+    text = f"""
+    g (double[2,5] x) => (double[2,A] y) {{
+      sizes = Constant <value_ints=[1, 1, 3]> ()
+      pair = Constant <value_int=2> ()
+      s = SplitToSequence <axis=1, keepdims={keepdims}> (x{split})
+      two = Constant <value_int=2> ()
+      zero = Constant <value_int=0> ()
+      a = SequenceAt(s, zero)
+      b = SequenceAt(s, two)
+      c = SequenceConstruct(a, b)
+      last = Constant <value_int=-1> ()
+      d = SequenceAt(c, last)
+      shape = Constant <value_ints=[2, -1]> ()
+      ar = Reshape(a, shape)
+      dr = Reshape(d, shape)
+      sine = Sin(ar)
+      y = Concat <axis=1> (sine, dr)
+    }}"""
+    result = check(model(text), {"x": draw(2, 5)})
+    assert "Loop" not in {n.op_type for n in result.graph.node}
+    found = run(
+        derive(model(text), ["s"], ["y"]),
+        {"x": draw(2, 5), "grad_y": draw(2, 4 if "sizes" in split else (3 if "pair" in split else 2))},
+    )
+    assert isinstance(found["grad_s"], list)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
@@ -23,11 +23,13 @@ class Activity:
         active: values that depend differentiably on a source.
         useful: values on which a target depends differentiably.
         path: nodes with an active operand and a useful output, in topological order.
+        sources: the values whose cotangents are wanted.
     """
 
     active: set[ir.Value]
     useful: set[ir.Value]
     path: list[ir.Node]
+    sources: set[ir.Value] = field(default_factory=set)
 
     def carries(self, value: ir.Value | None) -> bool:
         """Whether a cotangent of this value is wanted."""
@@ -61,9 +63,10 @@ def analyse(
     stop: Iterable[ir.Value] = (),
 ) -> Activity:
     """Activity of a topologically ordered list of nodes; no derivative flows through the values of `stop`."""
+    sources = set(sources)
     active = _active(nodes, sources, registry, opset, frozenset(stop))
     useful, path = _useful(nodes, targets, active, registry, opset)
-    return Activity(active, useful, path)
+    return Activity(active, useful, path, sources)
 
 
 def analyse_body(

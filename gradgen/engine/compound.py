@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 BOOL = ir.Value(type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([]))
@@ -38,12 +39,12 @@ def zeros(linker: Any, like: ir.Value) -> ir.Value:
     return linker.library(zeros_like, like)
 
 
-def add(linker: Any, parts: Sequence[ir.Value], like: ir.Value, base: str) -> ir.Value:
+def add(linker: Any, parts: Sequence[ir.Value], like: ir.Value) -> ir.Value:
     """The sum of two values of one type."""
     if is_sequence(like):
-        return map_elements(linker, parts, like, lambda inner, items: add(inner, items, element(like), base))
+        return map_elements(linker, parts, like, lambda inner, items: add(inner, items, element(like)))
     if is_optional(like):
-        return map_present(linker, parts, like, lambda inner, items: add(inner, items, element(like), base))
+        return map_present(linker, parts, like, lambda inner, items: add(inner, items, element(like)))
     return linker.add(parts, like)
 
 
@@ -57,8 +58,11 @@ def map_elements(
     length: ir.Value | None = None,
     onto: ir.Value | None = None,
 ) -> ir.Value:
-    """The sequence of what `fn` makes of the elements of sequences: of as many as the first has, or of `length` from the
-    position `start` on; `onto` is a sequence to which they are appended."""
+    """The sequence of what `fn` makes of the elements of sequences.
+
+    It takes as many as the first sequence has, or `length` of them from the position `start` on; `onto` is a sequence
+    to which the results are appended.
+    """
     base, item = f"{like.name}/element", element(like)
     if length is None:
         length = linker.node("SequenceLength", [sequences[0]], INT64, f"{like.name}/length")
@@ -80,16 +84,56 @@ def map_present(
 ) -> ir.Value:
     """What `fn` makes of the contents of optionals that are all present, or all absent."""
     base = f"{like.name}/content"
+
+    def present(inner: Any) -> ir.Value:
+        items = [inner.node("OptionalGetElement", [o], element(o), base) for o in optionals]
+        return inner.node("Optional", [fn(inner, items)], like, base)
+
     has = linker.node("OptionalHasElement", [optionals[0]], BOOL, base)
+    return choose(linker, has, present, lambda inner: inner.node("Identity", [optionals[0]], like, base), like)
+
+
+def as_sequence(linker: Any, optional: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Whether an optional holds something, and what it holds as a sequence: its own, or one of at most one tensor."""
+    item = element(optional)
+    assert item.type is not None
+    whole = item if is_sequence(item) else ir.Value(name=item.name, type=ir.SequenceType(item.type), shape=item.shape)
+    base = f"{optional.name}/content"
+
+    def held(inner: Any) -> ir.Value:
+        content = inner.node("OptionalGetElement", [optional], item, base)
+        return content if is_sequence(item) else inner.node("SequenceConstruct", [content], whole, base)
+
+    def none(inner: Any) -> ir.Value:
+        return inner.node("SequenceEmpty", [], ir.Value(type=whole.type), base, dtype=int(item.dtype or 1))
+
+    has = linker.node("OptionalHasElement", [optional], BOOL, base)
+    return has, choose(linker, has, held, none, whole)
+
+
+def as_optional(linker: Any, has: ir.Value, sequence: ir.Value, like: ir.Value) -> ir.Value:
+    """The optional of which `as_sequence` made these."""
+    item, base = element(like), f"{like.name}/content"
+
+    def held(inner: Any) -> ir.Value:
+        first = linker.constants.get(np.asarray(0, np.int64))
+        content = sequence if is_sequence(item) else inner.node("SequenceAt", [sequence, first], item, base)
+        return inner.node("Optional", [content], like, base)
+
+    def none(inner: Any) -> ir.Value:
+        kind = ir.AttrTypeProto("type", ir.TypeAndShape(item.type, item.shape))
+        return inner.node("Optional", [], like, base, type=kind)
+
+    return choose(linker, has, held, none, like)
+
+
+def choose(
+    linker: Any, condition: ir.Value, yes: Callable[[Any], ir.Value], no: Callable[[Any], ir.Value], like: ir.Value
+) -> ir.Value:
+    """An If whose branches are written by functions of a linker."""
     branches = {}
-    for name in ("then_branch", "else_branch"):
+    for name, write in (("then_branch", yes), ("else_branch", no)):
         graph = ir.Graph([], [], nodes=[], opset_imports={"": linker.opset}, name=name)
-        inner = linker.within(graph)
-        if name == "then_branch":
-            items = [inner.node("OptionalGetElement", [o], element(o), base) for o in optionals]
-            result = inner.node("Optional", [fn(inner, items)], like, base)
-        else:
-            result = inner.node("Identity", [optionals[0]], like, base)
-        graph.outputs.append(result)
+        graph.outputs.append(write(linker.within(graph)))
         branches[name] = graph
-    return linker.structured("If", [has], branches, [like], base)[0]
+    return linker.structured("If", [condition], branches, [like], f"{like.name}/choice")[0]

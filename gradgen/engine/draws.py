@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 
 from gradgen.engine.simplify import remove_unused
-from gradgen.engine.subgraphs import all_values, clone_graph, discard, graphs, insert_output
+from gradgen.engine.subgraphs import all_values, clone_graph, discard, graphs, insert_output, rename
 
 
 def take_out(
@@ -22,8 +22,8 @@ def take_out(
         linker: a linker, for names.
 
     Returns:
-        Pairs of a value of the subgraph and a new one, without a producer, that stands for it in the copy: what the copy
-        read of those nodes. Where it is an output that the original node did not have, that node has it now.
+        Pairs of a value of the subgraph and a new one, without a producer, that stands for it in the copy: what the
+        copy read of those nodes. Where it is an output that the original node did not have, that node has it now.
     """
     original = {new: old for old, new in copied.items() if new is not None}
     pairs: list[tuple[ir.Value, ir.Value]] = []
@@ -48,7 +48,7 @@ def _draws(node: ir.Node, linker: Any) -> bool:
 
 
 def _extend(source: ir.Node, node: ir.Node, original: dict[ir.Value, ir.Value], linker: Any) -> None:
-    """Give a node what its copy was given meanwhile: outputs that a rule reads, and what its subgraphs save for them."""
+    """Give a node what its copy was given meanwhile: outputs that a rule reads, and what its subgraphs save."""
     if graphs(node):
         source.resize_inputs(len(node.inputs))
         for index, value in enumerate(node.inputs):
@@ -67,10 +67,7 @@ def _extend(source: ir.Node, node: ir.Node, original: dict[ir.Value, ir.Value], 
                 if content is not None and clone is not None:
                     linker.knowledge.learn(clone, content)
             discard(source.attributes[name].value)
-            for value in all_values(graph):
-                value.name = linker.names.unique(value.name or "value")
-            for inner in ir.traversal.RecursiveGraphIterator(graph):
-                inner.name = linker.names.unique(inner.name or inner.op_type)
+            rename(graph, linker.names)
             source.attributes[name] = ir.AttrGraph(name, graph)
     for index, value in enumerate(node.outputs):
         if value not in original:

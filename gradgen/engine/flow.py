@@ -23,6 +23,7 @@ class Flow:
         enters: (input of the node, input of the graph).
         leaves: (output of the graph, output of the node).
         repeats: (output of the graph, input of the graph that it is in the next iteration).
+        sliced: (input of the graph, axis) for inputs that are one slice of the node's input each.
         skips: whether there may be no iteration at all, so that values that repeat leave as they entered.
     """
 
@@ -30,6 +31,7 @@ class Flow:
     enters: Pairs = ()
     leaves: Pairs = ()
     repeats: Pairs = ()
+    sliced: Pairs = ()
     skips: bool = False
 
     def outer(self) -> list[ir.Value]:

@@ -239,14 +239,6 @@ class Linker:
         self.append(node)
         return out
 
-    def add(self, pair: Sequence[ir.Value], like: ir.Value) -> ir.Value:
-        """Append the sum of two contributions to the cotangent of `like`."""
-        out = self.node("Add", pair, like, f"{like.name}/cotangent")
-        producer = out.producer()
-        assert producer is not None
-        producer.metadata_props["gradgen.sum"] = "1"
-        return out
-
     def value(self, base: str, like: ir.Value) -> ir.Value:
         """A new value with the type and shape of another, to become an input of a subgraph."""
         return ir.Value(name=self.names.unique(base), type=like.type, shape=like.shape)
@@ -264,12 +256,23 @@ class Linker:
         outputs = [ir.Value(name=self.names.unique(base), type=v.type, shape=v.shape) for v in like]
         attrs = [*(ir.AttrGraph(k, g) for k, g in graphs.items()), *ir.convenience.convert_attributes(attributes)]
         node = ir.Node("", op_type, inputs, attrs, outputs=outputs, name=self.names.unique(f"{base}/{op_type}"))
+        node.metadata_props["gradgen.node"] = base
         self.append(node)
         return outputs
 
+    def add(self, pair: Sequence[ir.Value], like: ir.Value) -> ir.Value:
+        """Append the sum of two contributions to the cotangent of `like`."""
+        out = self.node("Add", pair, like, f"{like.name}/cotangent")
+        producer = out.producer()
+        assert producer is not None
+        producer.metadata_props["gradgen.sum"] = "1"
+        return out
+
     def publish(self, value: ir.Value, name: str, like: ir.Value) -> ir.Value:
         """Give a result its public name, and the type and shape of `like`; one that has a name already is copied."""
-        if value.producer() is None or value.is_graph_output() or value.name in self.public:
+        producer = value.producer()
+        named = value.is_graph_output() or value.name in self.public
+        if producer is None or named or "gradgen.node" not in producer.metadata_props:
             value = self.node("Identity", [value], like, f"{name}/value")
         value.name = name
         self.public.add(name)
@@ -297,6 +300,7 @@ class Linker:
         bound = {k: attributes[k] for k in takes if k in attributes}
         key = (
             rule,
+            source if isinstance(source, str) else (source.module, id(source.function)),
             self.opset,
             tuple((n, _signatures(a)) for n, a in described.items()),
             tuple((n, _signature(v)) for n, v in filled.items()),
@@ -357,7 +361,9 @@ class Linker:
             attributes = bind_captures(body, resolve)
             for graph in graphs_of(attributes):
                 settle(graph, self.names, f"{base}/{body.op_type}", back, metadata)
-            node = ir.Node(body.domain, body.op_type, inputs, attributes, outputs=outputs, metadata_props=metadata)
+            node = ir.Node(
+                body.domain, body.op_type, inputs, attributes, outputs=outputs, metadata_props=dict(metadata)
+            )
             node.name = outputs[0].name
             self.append(node)
         return {

@@ -33,6 +33,7 @@ class Step:
         wanted: results `d<input>` to compute; for a variadic formal the positions.
         residuals: what the pair computes beside the op's outputs, by name.
         active: the values of the graph that carry a derivative.
+        sources: those whose cotangents are the result.
     """
 
     node: ir.Node
@@ -44,6 +45,7 @@ class Step:
     wanted: dict[str, Any]
     residuals: dict[str, ir.Value] = field(default_factory=dict)
     active: set[ir.Value] = field(default_factory=set)
+    sources: set[ir.Value] = field(default_factory=set)
 
     @property
     def origin(self) -> str:
@@ -124,7 +126,16 @@ def make_step(node: ir.Node, row: Row, activity: Activity, linker: Linker) -> St
                 wanted[f"d{name}"] = True
     present = {f"d{row.output_name(i)}" for i, v in enumerate(node.outputs) if activity.receives(v)}
     step = Step(
-        node, row, row.forms[-1], list(node.inputs), list(node.outputs), attributes, wanted, {}, activity.active
+        node,
+        row,
+        row.forms[-1],
+        list(node.inputs),
+        list(node.outputs),
+        attributes,
+        wanted,
+        {},
+        activity.active,
+        activity.sources,
     )
     names: dict[str, str] = {}
     known = {n: _describe(step.operand(n), linker, names) for n in _formals(row)}
@@ -167,9 +178,9 @@ def apply_forward(steps: Sequence[Step], graph: ir.Graph, linker: Linker) -> dic
     """Ask nodes for outputs that forms read, and let pairs stand in; returns the values that were replaced."""
     replaced: dict[ir.Value, ir.Value] = {}
     for step in steps:
+        step.inputs = [replaced.get(v, v) if v is not None else None for v in step.inputs]
         if step.form.kind == "structural":
             continue
-        step.inputs = [replaced.get(v, v) if v is not None else None for v in step.inputs]
         if step.form.fwd is not None:
             _stand_in(step, graph, linker, replaced)
         else:
@@ -220,6 +231,8 @@ def _stand_in(step: Step, graph: ir.Graph, linker: Linker, replaced: dict[ir.Val
         if index < len(node.outputs) and formal in results:
             old = node.outputs[index]
             step.outputs[index] = replaced[old] = replace_value(old, results[formal], linker, graph)
+            if old in step.active:  # one set for all steps
+                step.active.add(replaced[old])
     step.residuals = {n: v for n, v in results.items() if n not in _formals(step.row)}
     graph.remove(node, safe=True)
 

@@ -84,7 +84,7 @@ def _from_proto(proto: onnx.ModelProto) -> ir.Model:
     """The onnx_ir model, which knows where its external data is."""
     model = ir.from_proto(proto)
     if base := model.metadata_props.get(BASE_KEY):
-        for value in model.graph.initializers.values():
+        for value in [v for graph in model.graphs() for v in graph.initializers.values()]:
             if isinstance(value.const_value, ir.ExternalTensor):
                 value.const_value.base_dir = base
     return model

@@ -152,7 +152,7 @@ def rule_function(module: str, name: str) -> RuleFunction:
 
 def form_function(form: Form) -> RuleFunction:
     """The Python function of a traced or structural form."""
-    return form.function or rule_function(form.module, form.rule)
+    return form.function if isinstance(form.function, RuleFunction) else rule_function(form.module, form.rule)
 
 
 @cache

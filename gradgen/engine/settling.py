@@ -1,10 +1,11 @@
-"""Prepares nodes with subgraphs: shared initializers, rewriting to simpler nodes, shapes that hold in every iteration."""
+"""Prepares nodes with subgraphs: shared initializers, rewriting, shapes that hold in every iteration."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
 import onnx
+import onnx.numpy_helper
 import onnx.shape_inference
 import onnx_ir as ir
 
@@ -16,26 +17,53 @@ from gradgen.engine.registry import Registry, form_function
 from gradgen.engine.subgraphs import discard, free_values, graphs, hoist_initializers
 from gradgen.engine.values import Shape, is_float
 
+Deduce = Callable[[onnx.GraphProto], onnx.GraphProto]
+
 
 def settle(model: ir.Model, registry: Registry, opset: int, infer: Callable[[ir.Model], ir.Model]) -> ir.Model:
     """The model with its subgraphs settled; `infer` infers shapes anew after a change.
 
     A node whose rule has a `rewrite` gives way to what that returns: a branch that is known to be taken, the loop that
-    an operator stands for. A value that is carried from one iteration to the next gets the shape of its first where that
-    is shown to be the same in all, by induction.
+    an operator stands for. A value that is carried from one iteration to the next gets the shape of its first where
+    that is shown to be the same in all, by induction.
     """
     if not any(graphs(node) for node in model.graph):
         return model
     hoist_initializers(model.graph)
     while True:
-        rewritten = rewrite_nodes(model.graph, registry, opset)
-        if rewritten:
+        if rewritten := _rewrite(model.graph, registry, opset, _knowledge(model.graph, opset)):
             model = infer(model)
-        learnt = [_learn_shapes(n, registry, opset, model.opset_imports) for n in _nodes(model.graph)]
-        if any(learnt):
-            model = infer(model)
-        elif not rewritten:
+        before, model = model, _learn_all(model, registry, opset, infer)
+        if model is before and not rewritten:
             return model
+
+
+def _learn_all(model: ir.Model, registry: Registry, opset: int, infer: Callable[[ir.Model], ir.Model]) -> ir.Model:
+    """The model with all shapes inside its subgraphs that can be shown; the same one where none was new."""
+    imports = [onnx.helper.make_opsetid(d, v) for d, v in model.opset_imports.items()]
+
+    def deduce(graph: onnx.GraphProto) -> onnx.GraphProto:
+        """A graph with inferred shapes; those of loops inside it are shown on the way."""
+        found = _infer(onnx.helper.make_model(graph, opset_imports=imports, ir_version=10))
+        if not any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
+            return found.graph
+        again = _learn_all(ir.from_proto(found), registry, opset, lambda m: ir.from_proto(_infer(ir.to_proto(m))))
+        return ir.to_proto(again).graph
+
+    while True:
+        knowledge = _knowledge(model.graph, opset)
+        flows = [(n, f) for n in _nodes(model.graph) for f in flows_of(n, row_of(n, registry, opset))]
+        if not any([_learn(node, flow, knowledge, deduce) for node, flow in flows]):
+            return model
+        model = infer(model)
+
+
+def rewrite_nodes(graph: ir.Graph, registry: Registry, opset: int) -> None:
+    """Let the rules of nodes with subgraphs rewrite them."""
+    if any(graphs(node) for node in graph):
+        hoist_initializers(graph)
+        while _rewrite(graph, registry, opset, _knowledge(graph, opset)):
+            pass
 
 
 def _nodes(graph: ir.Graph) -> list[ir.Node]:
@@ -48,22 +76,27 @@ def _nodes(graph: ir.Graph) -> list[ir.Node]:
     return found
 
 
-def rewrite_nodes(graph: ir.Graph, registry: Registry, opset: int) -> bool:
-    """Let rules rewrite their nodes; whether any did."""
+def _knowledge(graph: ir.Graph, opset: int) -> Knowledge:
+    """What is known whatever is fed, and whatever training changes."""
     from gradgen.engine.prepare import learn_constants
 
+    stored = [v for v in graph.initializers.values() if is_float(v.dtype)]
+    knowledge = Knowledge({*graph.inputs, *stored})
+    learn_constants(graph, knowledge, opset)
+    return knowledge
+
+
+def _rewrite(graph: ir.Graph, registry: Registry, opset: int, knowledge: Knowledge) -> bool:
+    """Let rules rewrite their nodes; whether any did."""
     rewriting = [(n, f) for n in _nodes(graph) if (f := _rewriter(n, registry, opset)) is not None]
     if not rewriting:
         return False
-    # What training changes decides nothing.
-    stored = [v for v in graph.initializers.values() if is_float(v.dtype)]
-    knowledge, names = Knowledge({*graph.inputs, *stored}), Names.of(graph)
-    learn_constants(graph, knowledge, opset)
+    names = Names.of(graph)
     linker = Linker(graph, registry, opset, knowledge, names, Constants(graph, names))
-    changed = False
+    changed, gone = False, set()
     for node, rewriter in rewriting:
         owner = node.graph
-        if owner is None:  # in a subgraph that is gone
+        if owner is None or node in gone:
             continue
         results = rewriter(node, linker.within(owner).anchored(node))
         if results is None:
@@ -73,6 +106,7 @@ def rewrite_nodes(graph: ir.Graph, registry: Registry, opset: int) -> bool:
             replace_value(old, new, linker, owner)
         owner.remove(node, safe=True)
         for inner in graphs(node):
+            gone.update(_nodes(inner))
             discard(inner)
         changed = True
     return changed
@@ -83,68 +117,108 @@ def _rewriter(node: ir.Node, registry: Registry, opset: int) -> Callable | None:
     return None if form is None else form_function(form).rewrite
 
 
-def _learn_shapes(node: ir.Node, registry: Registry, opset: int, imports: Mapping[str, int]) -> bool:
-    """Give the values that a node's subgraphs carry the shapes that hold in every iteration; whether any was new."""
-    learnt = False
-    for flow in flows_of(node, row_of(node, registry, opset)):
-        entered, left = {j: i for i, j in flow.enters}, dict(flow.leaves)
-        shapes = _invariant_shapes(node, flow, imports)
-        for (o, j), shape in shapes.items():
-            values = [flow.graph.inputs[j], *([node.outputs[left[o]]] if o in left else [])]
-            for value in values:
-                if value is not node.inputs[entered[j]] and _says_more(shape, ir_shape(value)):
-                    value.shape = ir.Shape(shape)
-                    learnt = True
-    return learnt
-
-
-def _says_more(new: Shape, old: Shape | None) -> bool:
-    """Whether a shape holds more sizes than another; names are taken only where nothing was known."""
-    if old is None or len(new) != len(old):
-        return old is None
-    return any(
-        o is None and n is not None or isinstance(n, int) and not isinstance(o, int)
-        for n, o in zip(new, old, strict=True)
-    )
-
-
-def _invariant_shapes(node: ir.Node, flow: Flow, imports: Mapping[str, int]) -> dict[tuple[int, int], Shape]:
-    """By induction: shapes of carried values that hold for the first, and for the next if they hold for the one before.
-
-    A dimension that the subgraph changes is left open, until nothing changes.
-    """
-    entered = {j: i for i, j in flow.enters}
-    found: dict[tuple[int, int], Shape] = {}
+def _learn(node: ir.Node, flow: Flow, knowledge: Knowledge, deduce: Deduce) -> bool:
+    """Give the values of a subgraph the types and shapes that hold in every iteration; whether any was new."""
+    learnt = _learn_inputs(node, flow)
+    body = ir.to_proto(flow.graph)
+    for value in free_values(flow.graph):
+        content = knowledge.constant(value)
+        if content is not None and value.name:
+            body.initializer.append(onnx.numpy_helper.from_array(content, value.name))
+        else:
+            body.input.append(ir.to_proto(value))
+    entered, left = {j: i for i, j in flow.enters}, dict(flow.leaves)
+    shapes: dict[tuple[int, int], Shape] = {}
     for o, j in flow.repeats:
         first = node.inputs[entered[j]]
         shape = None if first is None else ir_shape(first)
         if shape is not None and isinstance(flow.graph.inputs[j].type, ir.TensorType):
-            found[o, j] = shape
-    known = {pair: ir_shape(flow.graph.inputs[pair[1]]) for pair in found}
-    if not any(_says_more(shape, known[pair]) for pair, shape in found.items()):
-        return {}
-    body = ir.to_proto(flow.graph)
-    captured = [ir.to_proto(v) for v in free_values(flow.graph)]
-    while found:
-        results = _infer(body, captured, {j: shape for (_, j), shape in found.items()}, imports)
-        weaker = {(o, j): _agree(shape, results[o]) for (o, j), shape in found.items()}
-        if weaker == found:
-            return found
-        found = {pair: shape for pair, shape in weaker.items() if shape is not None}
-    return {}
+            shapes[o, j] = shape
+    inferred, shapes = _by_induction(body, shapes, deduce)
+    for (o, j), shape in shapes.items():
+        outputs = [node.outputs[left[o]]] if o in left else []
+        learnt = any([_state(value, shape) for value in (flow.graph.inputs[j], *outputs)]) or learnt
+    known = {d.dim_param for info in _infos(body) for d in info.type.tensor_type.shape.dim}
+    known |= {d for shape in shapes.values() for d in shape if isinstance(d, str)}
+    return _state_all(flow.graph, inferred, known) or learnt
 
 
-def _agree(one: Shape, other: Shape | None) -> Shape | None:
-    """What two shapes have in common."""
-    if other is None or len(one) != len(other):
+def _learn_inputs(node: ir.Node, flow: Flow) -> bool:
+    """What follows from the node's inputs alone; whether any was new."""
+    learnt, axes = False, dict(flow.sliced)
+    for i, j in flow.enters:
+        outer, value = node.inputs[i], flow.graph.inputs[j]
+        if outer is None or outer.type is None:
+            continue
+        if value.type is None:
+            value.type, learnt = outer.type, True
+        shape = ir_shape(outer)
+        if j in axes and shape is not None:
+            axis = axes[j] % max(len(shape), 1)
+            learnt = _state(value, (*shape[:axis], *shape[axis + 1 :])) or learnt
+    return learnt
+
+
+def _state(value: ir.Value, shape: Shape) -> bool:
+    """Give a value a shape that says more than the one it has; whether it does."""
+    old = ir_shape(value)
+    if old is not None and len(old) != len(shape):
+        return False
+    merged = shape
+    if old is not None:
+        merged = tuple([n if o is None or isinstance(n, int) else o for n, o in zip(shape, old, strict=True)])
+    if merged == old:
+        return False
+    value.shape = ir.Shape(merged)
+    return True
+
+
+def _state_all(graph: ir.Graph, inferred: onnx.GraphProto, known: set[str]) -> bool:
+    """Give the values inside a graph their inferred shapes; names that only the inference knows are left out."""
+    learnt, types = False, {info.name: info.type for info in _infos(inferred)}
+    protos = {proto.output[0]: proto for proto in inferred.node if proto.output}
+    for node in graph:
+        for value in node.outputs:
+            kind = types.get(value.name or "")
+            if kind is None or not kind.tensor_type.HasField("shape"):
+                continue
+            if value.type is None:
+                value.type = ir.TensorType(ir.DataType(kind.tensor_type.elem_type))
+            dims = [d if isinstance(d, int) or d in known else None for d in _dims(kind)]
+            learnt = _state(value, tuple(dims)) or learnt
+        proto = protos.get(node.outputs[0].name or "") if node.outputs else None
+        for attribute in proto.attribute if proto is not None else ():
+            if attribute.HasField("g"):
+                learnt = _state_all(node.attributes[attribute.name].value, attribute.g, known) or learnt
+    return learnt
+
+
+def _by_induction(
+    body: onnx.GraphProto, shapes: dict[tuple[int, int], Shape], deduce: Deduce
+) -> tuple[onnx.GraphProto, dict[tuple[int, int], Shape]]:
+    """The subgraph with inferred shapes, and the shapes of carried values by (output, input).
+
+    They hold for the first value, and for the next if they hold for the one before. A dimension that the subgraph
+    changes is left open, until nothing changes.
+    """
+    while True:
+        graph = deduce(_supposing(body, {j: shape for (_, j), shape in shapes.items()}))
+        weaker = {(o, j): _agree(shape, graph.output[o].type) for (o, j), shape in shapes.items()}
+        if weaker == shapes:
+            return graph, shapes
+        shapes = {pair: shape for pair, shape in weaker.items() if shape is not None}
+
+
+def _agree(shape: Shape, kind: onnx.TypeProto) -> Shape | None:
+    """What a shape and a type have in common."""
+    dims = _dims(kind)
+    if not kind.tensor_type.HasField("shape") or len(dims) != len(shape):
         return None
-    return tuple(a if a == b else None for a, b in zip(one, other, strict=True))
+    return tuple(a if a == b else None for a, b in zip(shape, dims, strict=True))
 
 
-def _infer(
-    body: onnx.GraphProto, captured: list[onnx.ValueInfoProto], shapes: Mapping[int, Shape], imports: Mapping[str, int]
-) -> list[Shape | None]:
-    """The shapes of a subgraph's outputs if its inputs have these shapes."""
+def _supposing(body: onnx.GraphProto, shapes: Mapping[int, Shape]) -> onnx.GraphProto:
+    """A copy of a subgraph whose inputs have these shapes."""
     graph = onnx.GraphProto()
     graph.CopyFrom(body)
     for j, shape in shapes.items():
@@ -157,16 +231,20 @@ def _infer(
                 dim.dim_value = d
             elif d is not None:
                 dim.dim_param = d
-    graph.input.extend(captured)
-    opsets = [onnx.helper.make_opsetid(d, v) for d, v in imports.items()]
-    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    return graph
+
+
+def _infer(model: onnx.ModelProto) -> onnx.ModelProto:
     try:
-        model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        return onnx.shape_inference.infer_shapes(model, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
-        return [None] * len(graph.output)
-    results: list[Shape | None] = []
-    for info in model.graph.output:
-        tensor = info.type.tensor_type
-        dims = [d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim]
-        results.append(tuple(dims) if tensor.HasField("shape") else None)
-    return results
+        return model
+
+
+def _infos(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    return [*graph.input, *graph.output, *graph.value_info]
+
+
+def _dims(kind: onnx.TypeProto) -> list[int | str | None]:
+    dims = kind.tensor_type.shape.dim
+    return [d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in dims]

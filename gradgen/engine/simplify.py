@@ -31,21 +31,25 @@ def remove_unused_initializers(graph: ir.Graph) -> None:
 
 
 def merge_common(graph: ir.Graph, draws: Callable[[ir.Node], bool]) -> None:
-    """Let equal nodes of a graph be one; random nodes and nodes with subgraphs are left alone."""
+    """Let a linked node give way to an equal one; forward nodes, random ones and those with subgraphs stay."""
     seen: dict[tuple, ir.Node] = {}
     for node in graph:
         attributes = node.attributes
+        if node.domain and "gradgen.node" not in node.metadata_props:
+            continue
         if (attributes and graphs(node)) or draws(node):
             continue
         key = (
             node.domain,
             node.op_type,
+            node.overload,
             tuple(map(id, node.inputs)),
             tuple([bool(v.name) for v in node.outputs]),
             tuple(sorted((k, attribute_key(a)) for k, a in attributes.items())) if attributes else (),
         )
         first = seen.setdefault(key, node)
-        if first is node or any(v.is_graph_output() for v in node.outputs):
+        linked = "gradgen.node" in node.metadata_props
+        if first is node or not linked or any(v.is_graph_output() for v in node.outputs):
             continue
         for old, new in zip(node.outputs, first.outputs, strict=True):
             old.replace_all_uses_with(new)

@@ -19,7 +19,7 @@ from gradgen.engine.flow import Flow, flows_of
 from gradgen.engine.link import Linker
 from gradgen.engine.registry import form_function
 from gradgen.engine.simplify import remove_unused
-from gradgen.engine.subgraphs import captures, clone_graph, insert_output
+from gradgen.engine.subgraphs import captures, clone_graph, insert_output, rename
 from gradgen.engine.values import is_float
 
 Pair = tuple[ir.Value, ir.Value]
@@ -78,14 +78,11 @@ class StructuralContext:
         """A copy of a subgraph, which reads the same outer values, and the map from values to their copies."""
         copied: dict[ir.Value, ir.Value | None] = {}
         clone = clone_graph(graph, copied)
+        rename(clone, self.linker.names)
         for old, new in copied.items():
-            if new is not None and new.name:
-                new.name = self.linker.names.unique(new.name)
             content = self.linker.knowledge.constant(old)
             if content is not None and new is not None:
                 self.linker.knowledge.learn(new, content)
-        for node in ir.traversal.RecursiveGraphIterator(clone):
-            node.name = self.linker.names.unique(node.name or node.op_type)
         return clone, copied
 
     def backward(
@@ -114,7 +111,7 @@ class StructuralContext:
         outer = [v for v in self.active if activity.receives(v)]
         inner = [v for captured in outer for v in cut.get(captured, ())]
         outer = [v for v in outer if v not in cut]
-        wrt = [*(run.inputs[j] for j in live), *outer, *(copied[v] for v in inner)]
+        wrt = [*(run.inputs[j] for j in live), *outer, *(copied[v] or v for v in inner)]
         found = iter(self.differentiate(graph, wrt, run.seeds))
         run.cotangents = {j: next(found) for j in live}
         run.captured = [(v, ct) for v in outer if (ct := next(found)) is not None]
@@ -159,7 +156,8 @@ class StructuralContext:
 
     def residuals(self, run: Backward) -> list[Pair]:
         """What the finished graph of a step reads of the forward pass and cannot compute anew: values that repeat, and
-        random draws. Pairs of the forward subgraph's value and the one that stands for it, which has to become an input.
+        random draws. Pairs of the forward subgraph's value and the one that stands for it, which has to become an
+        input.
         """
         repeated = [j for _, j in run.flow.repeats]
         saved = draws.take_out(run.graph, run.copied, self.linker)
@@ -167,7 +165,7 @@ class StructuralContext:
 
     def sum(self, graph: ir.Graph, total: ir.Value, part: ir.Value) -> ir.Value:
         """A sum that grows by a contribution, inside a subgraph."""
-        return compound.add(self.linker.within(graph), [total, part], total, f"{total.name}/next")
+        return compound.add(self.linker.within(graph), [total, part], total)
 
     # Writing
 
@@ -206,10 +204,6 @@ class StructuralContext:
             value = self.linker.within(graph).node("Identity", [value], like, f"{self.step.origin}/{like.name}/saved")
         graph.outputs.append(value)
 
-    def insert_output(self, index: int) -> ir.Value:
-        """One more output of the forward node, in front of the one at `index`."""
-        return insert_output(self.node, index)
-
     def named(self, value: ir.Value) -> ir.Value:
         """An output of the forward node, which gets a name where it was left out."""
         value.name = value.name or self.linker.names.unique(f"{self.step.origin}/output")
@@ -230,6 +224,12 @@ class StructuralContext:
         assert node is not None
         node.metadata_props.update({"gradgen.rule": self.step.form.rule, "gradgen.node": self.step.origin})
         return outputs
+
+    def output(self, index: int, like: ir.Value) -> ir.Value:
+        """One more output of the forward node, which holds a value of its subgraphs, in front of the one at `index`."""
+        out = insert_output(self.node, index)
+        out.name, out.type = self.linker.names.unique(f"{self.step.origin}/{like.name}/saved"), like.type
+        return out
 
     def value(self, hint: str, like: ir.Value) -> ir.Value:
         """A new value with the type and shape of another, to become an input of a subgraph."""

@@ -104,6 +104,14 @@ def hoist_initializers(graph: ir.Graph) -> None:
                 graph.register_initializer(value)
 
 
+def rename(graph: ir.Graph, names: Names) -> None:
+    """Give every value and node that a subgraph defines a name of its own."""
+    for value in all_values(graph):
+        value.name = names.unique(value.name or "value")
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        node.name = names.unique(node.name or node.op_type)
+
+
 def discard(graph: ir.Graph) -> None:
     """Let the nodes of a subgraph that is no longer part of a model read nothing."""
     for node in ir.traversal.RecursiveGraphIterator(graph):
@@ -113,13 +121,9 @@ def discard(graph: ir.Graph) -> None:
 
 def splice(graph: ir.Graph, node: ir.Node, names: Names) -> list[ir.Value]:
     """Move the nodes of a subgraph without inputs in front of the node that it belongs to; returns its outputs."""
-    outputs = list(graph.outputs)
+    outputs, nodes = list(graph.outputs), list(graph)
     graph.outputs.clear()
-    for value in all_values(graph):
-        value.name = names.unique(value.name or "value")
-    nodes = list(graph)
-    for inner in ir.traversal.RecursiveGraphIterator(graph):
-        inner.name = names.unique(inner.name or inner.op_type)
+    rename(graph, names)
     graph.remove(nodes)
     assert node.graph is not None
     node.graph.insert_before(node, nodes)

@@ -38,7 +38,7 @@ class Cotangents:
             return None
         while len(parts) > 1:
             pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
-            parts = [p[0] if len(p) == 1 else add(self._linker, p, value, f"{value.name}/cotangent") for p in pairs]
+            parts = [p[0] if len(p) == 1 else add(self._linker, p, value) for p in pairs]
         self._parts[value] = parts
         return parts[0]
 

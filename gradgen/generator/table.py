@@ -296,7 +296,9 @@ def _check_row(
             problems.add(where, f"input '{formal.name}' is both {' and '.join(said)}")
         if admits_floats(schema, formal) and not said:
             problems.add(where, f"input '{formal.name}' admits floats: give it a rule, or list it in zero or none")
-        table_row.dispositions[formal.name] = said[0] if said else "not float"
+        structural = any(f.kind == "structural" for f in row.forms)
+        known = bool(said) and (admits_floats(schema, formal) or not structural)
+        table_row.dispositions[formal.name] = said[0] if known else "not float"
     mentioned = {a for f in row.forms for a in (*f.attributes, *f.fwd_attributes)} | set(row.ignores)
     mentioned |= {a for body in (row.forward, row.straight_through) if body for a in body.attributes}
     for form in row.forms:

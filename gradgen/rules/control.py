@@ -43,8 +43,7 @@ def if_vjp(context):
 def _keep(context, flow, value):
     """One more output of the forward If: a random draw of one branch. The other one gives something of its type."""
     node, linker = context.node, context.linker
-    out = context.insert_output(len(node.outputs))
-    out.name, out.type = linker.names.unique(f"{node.name}/{value.name}/saved"), value.type
+    out = context.output(len(node.outputs), value)
     for other in context.flows:
         if other.graph is flow.graph:
             context.add(flow.graph, value)
@@ -54,8 +53,8 @@ def _keep(context, flow, value):
             stand_in = inner.node("SequenceEmpty", [], value, f"{value.name}/none", dtype=int(value.dtype))
         elif value.dtype is None or value.shape is None:
             raise GradientError(
-                f"{context.step.origin} (If): its backward pass needs the random draw '{value.name}' of a branch, whose "
-                "type is not known, so that the other branch cannot give anything in its place; state it in value_info"
+                f"{context.step.origin} (If): its backward pass needs the random draw '{value.name}' of a branch, "
+                "whose type is not known: the other branch cannot give anything in its place. State it in value_info"
             )
         else:
             static = all(isinstance(d, int) for d in value.shape)

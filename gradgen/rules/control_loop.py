@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from gradgen.engine.compound import BOOL, INT64, map_elements
+from gradgen.engine.compound import BOOL, INT64, as_optional, as_sequence, map_elements
 from gradgen.engine.flow import Flow
 from gradgen.engine.subgraphs import captures
 from gradgen.errors import GradientError
@@ -39,6 +39,7 @@ def loop_vjp(context):
     run = context.backward(flow, cut={v: [read.outputs[0] for read in found] for v, found in reads.items()})
     # Without an iteration the first value is the last: its cotangent passes.
     carried = [j for _, j in flow.repeats if j in run.cotangents or context.cotangents[j - 2] is not None]
+    _check_types(context, body, carried)
     outer = [v for v, _ in run.captured]
     sums = [context.value(f"{v.name}/sum", v) for v in outer]
     step, go = context.value("step", INT64), context.value("go", BOOL)
@@ -56,7 +57,7 @@ def loop_vjp(context):
     run.graph.inputs.extend([step, go, *later, *sums])
 
     slices = [(ct, _item(context.cotangents[o - 1], node.outputs[o - 1])) for o, ct in run.seeds.items() if o > count]
-    saving = [(inner, _plan(flow, node, value), value) for value, inner in context.residuals(run)]
+    saving = [(inner, _plan(context, flow, value), value) for value, inner in context.residuals(run)]
     if not slices and not saving:
         saving = [(None, _stacked, body.inputs[0])]
     for inner, save, value in sorted(saving, key=lambda s: s[1] is not _stacked):
@@ -75,6 +76,17 @@ def loop_vjp(context):
     return pairs
 
 
+def _check_types(context, body, carried):
+    """A value that enters an iteration as an optional and leaves it as a sequence has a cotangent of neither type."""
+    for j in carried:
+        before, after = body.inputs[j], body.outputs[j - 1]
+        if before.type is not None and after.type is not None and type(before.type) is not type(after.type):
+            raise GradientError(
+                f"{context.step.origin} (Loop): '{before.name}' enters an iteration as {before.type} and leaves it as "
+                f"'{after.name}', {after.type}: give both one type"
+            )
+
+
 def _row_reads(flow, value):
     """The Gather nodes that read one row of a captured value each, where nothing else in the body reads it.
 
@@ -89,10 +101,10 @@ def _row_reads(flow, value):
 
 
 def _reads_a_row(node):
-    index = node.inputs[1] if node.op_type == "Gather" and not node.domain else None
-    axis = node.attributes.get("axis")
-    known = index is not None and index.shape is not None and node.outputs[0].shape is not None
-    return known and len(index.shape) == 0 and (axis is None or axis.value == 0)
+    if node.op_type != "Gather" or node.domain or node.outputs[0].shape is None:
+        return False
+    axis, index = node.attributes.get("axis"), node.inputs[1]
+    return index.shape is not None and len(index.shape) == 0 and (axis is None or axis.value == 0)
 
 
 def _stack_of(value):
@@ -120,21 +132,18 @@ def _item(stack, counted=None):
     )
 
 
-def _plan(flow, node, value):
+def _plan(context, flow, value):
     """How a value of the body is saved."""
     if value.type is None:
         raise GradientError(
-            f"{node.name} ({node.op_type}): the backward pass of an iteration reads '{value.name}', whose type is not "
+            f"{context.step.origin} (Loop): the backward pass of an iteration reads '{value.name}', whose type is not "
             "known; state it in value_info"
         )
     if isinstance(value.type, ir.OptionalType):
-        raise GradientError(
-            f"{node.name} ({node.op_type}): the backward pass of an iteration reads the carried optional '{value.name}', "
-            "and optionals cannot be kept for each iteration; take its element before the loop"
-        )
+        return _unpacked
     if isinstance(value.type, ir.SequenceType):
         return _flattened
-    return _stacked if _repeats_its_shape(flow, node, value) else _listed
+    return _stacked if _repeats_its_shape(flow, context.node, value) else _listed
 
 
 def _repeats_its_shape(flow, node, value):
@@ -151,12 +160,9 @@ def _repeats_its_shape(flow, node, value):
 
 def _stacked(context, body, value):
     """One more scan output of the forward node."""
-    node = context.node
     context.add(body, value)
-    node.resize_outputs(len(node.outputs) + 1)
-    out = node.outputs[-1]
-    out.name = context.linker.names.unique(f"{node.name}/{value.name}/saved")
-    out.type, out.shape = value.type, _stack_of(value).shape
+    out = context.output(len(context.node.outputs), value)
+    out.shape = _stack_of(value).shape
     return _item(out)
 
 
@@ -170,7 +176,7 @@ def _listed(context, body, value):
 
 
 def _flattened(context, body, value):
-    """A sequence in each iteration: one carried sequence of all their elements, and where each begins and how long it is."""
+    """A sequence in each iteration: one carried sequence of all elements, and where each begins and how long it is."""
     inner = context.linker.within(body)
     first = []
 
@@ -192,6 +198,19 @@ def _flattened(context, body, value):
     return Saved(lengths.counted, at)
 
 
+def _unpacked(context, body, value):
+    """An optional in each iteration: whether it holds something, and what it holds as a sequence."""
+    has, content = as_sequence(context.linker.within(body), value)
+    flags, contents = _stacked(context, body, has), _flattened(context, body, content)
+
+    def at(head, like, index):
+        flag = flags.at(head, ir.Value(name=like.name, type=BOOL.type, shape=BOOL.shape), index)
+        held = ir.Value(name=like.name, type=content.type, shape=content.shape)
+        return as_optional(head, flag, contents.at(head, held, index), like)
+
+    return Saved(flags.counted, at)
+
+
 def _carry(context, body, kind, extend):
     """One more carried value of the forward node, a sequence that is empty at first."""
     node, linker, states = context.node, context.linker, len(context.node.inputs) - 2
@@ -204,10 +223,7 @@ def _carry(context, body, kind, extend):
     node.replace_input_with(len(node.inputs) - 1, empty)
     body.inputs.append(before)
     body.outputs.insert(1 + states, after)
-    out = context.insert_output(states)
-    out.name = linker.names.unique(f"{node.name}/{kind.name}/saved")
-    out.type = kind.type
-    return out
+    return context.output(states, kind)
 
 
 def _trips(context, counted):

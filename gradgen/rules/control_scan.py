@@ -13,7 +13,9 @@ def scan_flows(node):
     states = len(node.inputs) - node.attributes["num_scan_inputs"].value
     enters = tuple((i, i) for i in range(len(node.inputs)))
     leaves = tuple((k, k) for k in range(len(node.outputs)))
-    return [Flow(node.attributes["body"].value, enters, leaves, leaves[:states])]
+    axes, _ = _layout(node, "input", len(node.inputs) - states)
+    sliced = tuple((states + k, axis) for k, axis in enumerate(axes))
+    return [Flow(node.attributes["body"].value, enters, leaves, leaves[:states], sliced)]
 
 
 @structural(flows=scan_flows)
@@ -43,8 +45,11 @@ def scan_vjp(context):
     context.finish(run.graph, results, like)
     saved = context.residuals(run)
     read = [j for j in range(states, len(body.inputs)) if run.inputs[j].uses()]
+    if not saved and not read and not seeds:
+        read = [states]  # something has to tell how many steps there are
     run.graph.inputs.extend([
-        *(run.seeds.get(j) or context.value("unread", body.inputs[j]) for j in carried), *sums, *(inner for _, inner in saved),
+        *(run.seeds.get(j) or context.value("unread", body.inputs[j]) for j in carried),
+        *sums, *(inner for _, inner in saved),
         *(run.inputs[j] for j in read), *(run.seeds[o] for o in seeds),
     ])  # fmt: skip
 
@@ -85,12 +90,9 @@ def _dimension(value, axis):
 
 def _save(context, body, value, length):
     """One more scan output of the forward node: a value of each step."""
-    node, index = context.node, len(context.node.outputs)
+    node = context.node
     context.add(body, value)
-    node.resize_outputs(index + 1)
-    out = node.outputs[index]
-    out.name = context.linker.names.unique(f"{node.name}/{value.name}/saved")
-    out.type = value.type
+    out = context.output(len(node.outputs), value)
     if value.shape is not None:
         out.shape = ir.Shape([length, *value.shape])
     for what in ("axes", "directions"):

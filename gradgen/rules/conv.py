@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gradgen.rules.lang import op, traced
-from gradgen.rules.library import reshape_like
+from gradgen.rules.library import many_rows, reshape_like, sum_rows
 
 # The one-hot kernel of im2col is a constant up to this many elements, and tiled at run time beyond.
 KERNEL_LIMIT = 16384
@@ -133,8 +133,53 @@ def conv_vjp__pointwise(dY, X, W, *, group=1):
     return op.Conv(dY, flipped), _kernel_cotangent(dY, X, X, W, 1), _channel_sum(dY, X)
 
 
+@traced("dX", "dW", "dB")
+def conv_vjp__separable(dY, X, W, *, kernel_shape, strides, pads, dilations):
+    """As `conv_vjp`; dW = Σ_n A·Bᵀ, where A holds dY once for each row of the kernel, moved down to the padded rows that
+    this row reads, and B holds X once for each column: fewer copies than im2col's one for each tap.
+    """
+    (rows, columns), (step, spread), count = kernel_shape, dilations, W.shape[0]
+    reach = (rows - 1) * step
+    below = np.eye(rows, dtype=np.float32)[::-1].reshape(rows, 1, rows, 1)
+    beside = np.eye(columns, dtype=np.float32).reshape(columns, 1, 1, columns)
+    A = op.Conv(dY, _tiled(op.CastLike(below, X), count), group=count, kernel_shape=[rows, 1],
+                pads=[reach, 0, reach, 0], dilations=[step, 1])  # fmt: skip
+    B = op.Conv(X, _tiled(op.CastLike(beside, X), X.shape[1]), group=X.shape[1], kernel_shape=[1, columns],
+                strides=[1, strides[1]], pads=pads, dilations=[1, spread])  # fmt: skip
+    A, B = (op.Reshape(x, [0, x.shape[1], -1]) for x in (A, B))
+    product = _sum_over_batch(op.MatMul(B, _swap(A)))
+    dW = op.Transpose(op.Reshape(product, [-1, columns, count, rows]), perm=[2, 0, 3, 1])
+    windows = {"strides": strides, "dilations": dilations, "pads": pads}
+    return _scatter(dY, X, W, kernel_shape, windows, 1), dW, _channel_sum(dY, X)
+
+
+def _flips(W: Any, kernel: list[int] | None, windows: dict[str, Any], group: int) -> bool:
+    """Whether dX is faster as a convolution than as a transposed one: dY has far fewer channels to copy than X.
+
+    That convolution's pads may not be negative.
+    """
+    counts, rank = W.shape[:2], len(windows["strides"])
+    if kernel is None or group != 1 or any(s != 1 for s in windows["strides"]):
+        return False
+    if not all(isinstance(c, int) for c in counts) or 2 * counts[0] > counts[1]:
+        return False
+    return all(p <= (kernel[i % rank] - 1) * windows["dilations"][i % rank] for i, p in enumerate(windows["pads"]))
+
+
+def _flipped(dY: Any, W: Any, kernel: list[int], windows: dict[str, Any]) -> Any:
+    """Conv(dY, W turned around in space), for stride 1."""
+    rank = len(kernel)
+    back = np.full(rank, -1)
+    turned = op.Slice(W, back, np.full(rank, np.iinfo(np.int64).min), np.arange(2, rank + 2), back)
+    pads = [(kernel[i % rank] - 1) * windows["dilations"][i % rank] - p for i, p in enumerate(windows["pads"])]
+    turned = op.Transpose(turned, perm=[1, 0, *range(2, rank + 2)])
+    return op.Conv(dY, turned, kernel_shape=kernel, pads=pads, dilations=windows["dilations"])
+
+
 def _scatter(dY: Any, X: Any, W: Any, kernel: list[int] | None, windows: dict[str, Any], group: int) -> Any:
     """ConvTranspose of dY to the size of X; the rows at the end that no window reaches get zeros."""
+    if kernel is not None and _flips(W, kernel, windows, group):
+        return _flipped(dY, W, kernel, windows)
     sizes, strides = _spatial(X) or [], windows["strides"]
     if kernel is not None and all(isinstance(n, int) or s == 1 for n, s in zip(sizes, strides, strict=True)):
         rank = len(sizes)
@@ -202,7 +247,15 @@ def _kernel_cotangent(places: Any, patches: Any, X: Any, W: Any, group: int) -> 
     groups = [[group]] if group > 1 else []
     left = op.Reshape(places, _joined(number, *groups, rows, length), allowzero=1)
     right = op.Reshape(patches, _joined(number, *groups, columns, length), allowzero=1)
-    return reshape_like(op.ReduceSum(op.MatMul(left, _swap(right)), [0], keepdims=0), W)
+    # The patches are the larger matrix: as the left factor they are read as they lie, as the right one copied first.
+    return reshape_like(_swap(_sum_over_batch(op.MatMul(right, _swap(left)))), W)
+
+
+def _sum_over_batch(x: Any) -> Any:
+    """The sum over the first axis; of a large value by a product with ones, which is faster than ReduceSum."""
+    if many_rows(x):
+        return op.Reshape(sum_rows(op.Reshape(x, [x.shape[0], -1])), x.shape[1:])
+    return op.ReduceSum(x, [0], keepdims=0)
 
 
 def _swap(x: Any) -> Any:
@@ -232,6 +285,8 @@ def conv_transpose_vjp(
 ):  # fmt: skip
     """dX = Conv(dY, W), dW = Σ_n X·im2col(dY)ᵀ, dB = Σ dY over all but the channels."""
     windows = {"strides": strides, "dilations": dilations}
+    if dY.shape is None:  # The standard infers no rank where the size of the kernel is not known
+        dY.shape = (X.shape[0], *[None] * (X.rank - 1))
     if pads is None:
         begin, end = _transpose_pads(X, W, windows, output_padding, output_shape, auto_pad)
         image, pads = op.Pad(dY, op.Concat(NONE, begin, NONE, end, axis=0)), [0] * len(strides) * 2

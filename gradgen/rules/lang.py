@@ -212,9 +212,9 @@ def structural(
 ) -> Any:
     """A rule for a node with subgraphs: `fn(context) -> (value, cotangent) pairs`, see gradgen.engine.structural.
 
-    `flows(node)` lists the `Flow` of each subgraph: how its inputs and outputs are connected with the node's. By default
-    a subgraph reads captured values alone and its outputs are the node's. `rewrite(node, linker)` may return values that
-    take the place of the node's outputs, of nodes that it put in front of it; None keeps the node.
+    `flows(node)` lists the `Flow` of each subgraph: how its inputs and outputs are connected with the node's. By
+    default a subgraph reads captured values alone and its outputs are the node's. `rewrite(node, linker)` may return
+    values that take the place of the node's outputs, of nodes that it put in front of it; None keeps the node.
     """
     if fn is None:
         return lambda f: RuleFunction(f, "structural", flows=flows, rewrite=rewrite)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from gradgen.rules.lang import op, traced
 from gradgen.rules.library import reshape_like, sum_to
 
 FLOAT, DOUBLE = 1, 11
-MATMUL_SIZE = 1 << 16
 
 
 def _half(x: Any) -> bool:
@@ -46,16 +44,6 @@ def _project(ct: Any, normal: Any, inverse: Any, axes: list[int]) -> Any:
     return (ct - op.ReduceMean(ct, axes, keepdims=1) - normal * slope) * inverse
 
 
-def _sum_rows(x: Any, like: Any) -> Any:
-    """Sums x to the shape of `like`; large rows by a product with ones, which is faster than ReduceSum."""
-    if x.static and like.static and len(like.shape) == 1 and x.rank > 1 and x.size >= MATMUL_SIZE:
-        width = x.shape[-1]
-        rows = prod(x.shape[:-1])
-        if like.shape[0] == width:
-            return op.MatMul(op.Expand(op.CastLike(1.0, x), [rows]), op.Reshape(x, [rows, width]))
-    return sum_to(x, like)
-
-
 def _trailing(axis: int, x: Any) -> list[int]:
     """The axes from `axis` on; a negative axis needs no rank."""
     return list(range(axis, 0)) if axis < 0 else list(range(axis, x.rank))
@@ -71,7 +59,7 @@ def layer_normalization_vjp__saved(dY, X, Scale, B, InvStdDev, *, axis=-1, epsil
     else:
         normal = (X - op.ReduceMean(X, axes, keepdims=1)) * InvStdDev
     dX = _project(dY * Scale, normal, InvStdDev, axes)
-    return dX, _sum_rows(dY * normal, Scale), None if B is None else _sum_rows(dY, B)
+    return dX, sum_to(dY * normal, Scale), None if B is None else sum_to(dY, B)
 
 
 @traced("dX", "dScale", "dB")
@@ -91,8 +79,8 @@ def layer_normalization_vjp(dY, dMean, dInvStdDev, X, Scale, B, *, axis=-1, epsi
     dX = op.CastLike(op.Sum(*parts) if len(parts) > 2 else parts[0] if len(parts) == 1 else parts[0] + parts[1], X)
     if ct is None:
         return dX, None, None
-    dScale = op.CastLike(_sum_rows(ct * normal, Scale), Scale)
-    return dX, dScale, None if B is None else op.CastLike(_sum_rows(ct, B), B)
+    dScale = op.CastLike(sum_to(ct * normal, Scale), Scale)
+    return dX, dScale, None if B is None else op.CastLike(sum_to(ct, B), B)
 
 
 @traced("dX", "dscale")
@@ -104,7 +92,7 @@ def rms_normalization_vjp(dY, X, scale, *, axis=-1, epsilon=1e-5):
     normal = x * inverse
     g = ct * gain
     dX = (g - normal * op.ReduceMean(g * normal, axes, keepdims=1)) * inverse
-    return op.CastLike(dX, X), op.CastLike(_sum_rows(ct * normal, scale), scale)
+    return op.CastLike(dX, X), op.CastLike(sum_to(ct * normal, scale), scale)
 
 
 def _column(v: Any, rank: int) -> Any:

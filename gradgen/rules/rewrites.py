@@ -190,18 +190,58 @@ def interleaved_parts(node: ir.Node, linker: Any) -> ir.Value | None:
 
 @pattern("Transpose")
 def cancelled_transposes(node: ir.Node, linker: Any) -> ir.Value | None:
-    """A Transpose of a Transpose is one, or nothing."""
-    if "perm" not in node.attributes:
+    """A Transpose of a Transpose is one, or nothing: then even where the first is a forward node, or has other readers."""
+    first = node.inputs[0].producer() if node.inputs[0] is not None else None
+    if first is None or first.op_type != "Transpose" or first.domain or first.inputs[0] is None:
         return None
-    first = _producer(node.inputs[0], ("Transpose",))
-    if first is None or "perm" not in first.attributes or first.inputs[0] is None:
+    if "perm" not in node.attributes or "perm" not in first.attributes:
         return None
     inner = first.attributes["perm"].as_ints()
     perm = [inner[p] for p in node.attributes["perm"].as_ints()]
     source, result = first.inputs[0], node.outputs[0]
     if perm == sorted(perm):
         return source
+    if _producer(node.inputs[0], ("Transpose",)) is None:
+        return None
     return linker.node("Transpose", [source], result, f"{result.name}/transposed", perm=perm)
+
+
+@pattern("Transpose")
+def transposed_product(node: ir.Node, linker: Any) -> ir.Value | None:
+    """The Transpose of a matrix product without addend is the product of the transposed factors."""
+    product = _producer(node.inputs[0], ("Gemm",))
+    if product is None or (len(product.inputs) > 2 and product.inputs[2] is not None):
+        return None
+    flags = [1 - (a.as_int() if (a := product.attributes.get(k)) is not None else 0) for k in ("transB", "transA")]
+    attributes: dict[str, int | float] = {k: v for k, v in zip(("transA", "transB"), flags, strict=True) if v}
+    if "alpha" in product.attributes:
+        attributes["alpha"] = product.attributes["alpha"].as_float()
+    result = node.outputs[0]
+    return linker.node("Gemm", [product.inputs[1], product.inputs[0]], result, f"{result.name}/product", **attributes)
+
+
+@pattern("Mul")
+def mask_behind_pool(node: ir.Node, linker: Any) -> ir.Value | None:
+    """A mask [x > t] on what is spread to the maxima of x's windows is the mask [max > t] before it is spread."""
+    for spread, masked in (node.inputs, node.inputs[::-1]):
+        unpool, cast = _producer(spread, ("MaxUnpool",)), _producer(masked, ("Cast",))
+        greater = _producer(cast.inputs[0], ("Greater",)) if cast is not None else None
+        if unpool is None or cast is None or greater is None or unpool.inputs[1] is None:
+            continue
+        pool = unpool.inputs[1].producer()
+        if pool is None or pool.op_type != "MaxPool" or pool.domain or pool.inputs[0] is not greater.inputs[0]:
+            continue
+        limit = linker.knowledge.constant(greater.inputs[1])
+        if limit is None or limit.size != 1:
+            continue
+        pooled, ct, base = pool.outputs[0], unpool.inputs[0], node.outputs[0].name
+        truth = ir.Value(type=ir.TensorType(ir.DataType.BOOL), shape=pooled.shape)
+        above = linker.node("Greater", [pooled, greater.inputs[1]], truth, f"{base}/above")
+        factor = linker.node("Cast", [above], pooled, f"{base}/mask", to=cast.attributes["to"].as_int())
+        kept = linker.node("Mul", [ct, factor], pooled, f"{base}/kept")
+        attributes = {k: a.value for k, a in unpool.attributes.items()}
+        return linker.node("MaxUnpool", [kept, *unpool.inputs[1:]], node.outputs[0], f"{base}/spread", **attributes)
+    return None
 
 
 @pattern("Add")

@@ -31,10 +31,34 @@ def sequenceconstruct_vjp(context):
 def sequenceat_vjp(context):
     """dinput = zeros for every element but the one that was read."""
     (ct,), (sequence, position) = context.cotangents, context.inputs
+    if (direct := _without_the_sequence(context, sequence, position, ct)) is not None:
+        return direct
     others = context.emit_one("SequenceErase", [context.zeros(sequence), position], sequence)
     return [
         (sequence, context.emit_one("SequenceInsert", [others, ct, _from_start(context, sequence, position)], sequence))
     ]
+
+
+def _without_the_sequence(context, sequence, position, ct):
+    """The contribution to what the sequence was made of, where the position is known: no zeros are needed."""
+    maker, index = sequence.producer(), context.linker.knowledge.constant(position)
+    if index is None or maker is None or maker.graph is not context.node.graph or sequence in context.step.sources:
+        return None
+    k = int(index)
+    if maker.op_type == "SequenceConstruct" and -len(maker.inputs) <= k < len(maker.inputs):
+        return [(maker.inputs[k], ct)]
+    if maker.op_type != "SplitToSequence":
+        return None
+    axis, whole = _attribute(maker, "axis", 0), maker.inputs[0]
+    split = maker.inputs[1] if len(maker.inputs) > 1 else None
+    if split is None and not _attribute(maker, "keepdims", 1):
+        return context.pull("Gather", [whole, context.constant(k)], ct, axis=axis)
+    sizes = np.asarray(1) if split is None else context.linker.knowledge.constant(split)
+    if sizes is None or k < 0:
+        return None
+    start, size = (k * int(sizes), int(sizes)) if sizes.ndim == 0 else (int(sizes[:k].sum()), int(sizes[k]))
+    bounds = [context.linker.constants.get(np.asarray([n], np.int64)) for n in (start, start + size, axis)]
+    return context.pull("Slice", [whole, *bounds], ct)
 
 
 @structural

@@ -1,0 +1,139 @@
+"""Sessions of onnxruntime with the options found best, and the models that it has optimised, kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+import tempfile
+from pathlib import Path
+
+import onnx
+import onnxruntime as ort
+
+from gradgen.errors import GradientError
+
+# The oldest optimised models go once all of them take more than this.
+CACHE_BYTES = 1 << 30
+PROTO_LIMIT = (1 << 31) - 1
+
+
+def cache_folder() -> Path:
+    """The folder of optimised models: `gradgen` in the user's cache folder, as the operating system has it."""
+    home = Path.home()
+    if sys.platform == "win32":
+        root = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        root = home / "Library" / "Caches"
+    else:
+        root = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+    return root / "gradgen"
+
+
+def options(threads: int | None, spin: bool, optimise: bool = True) -> ort.SessionOptions:
+    """Session options: all graph optimisations, one op after the other, no warnings."""
+    chosen = ort.SessionOptions()
+    chosen.log_severity_level = 3
+    level = ort.GraphOptimizationLevel
+    chosen.graph_optimization_level = level.ORT_ENABLE_ALL if optimise else level.ORT_DISABLE_ALL
+    chosen.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    if threads is not None:
+        chosen.intra_op_num_threads = threads
+    chosen.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
+    return chosen
+
+
+def open_session(
+    proto: onnx.ModelProto, base: Path | None, threads: int | None, spin: bool, cache: bool | str | os.PathLike[str]
+) -> ort.InferenceSession:
+    """A session of the model, from the cache where it is there.
+
+    Args:
+        base: the folder that external data is relative to.
+
+    Raises:
+        GradientError: with onnxruntime's message, where it does not load the model.
+    """
+    chosen = options(threads, spin)
+    if proto.ByteSize() >= PROTO_LIMIT:
+        return _load(proto, chosen)
+    if any(t.data_location == onnx.TensorProto.EXTERNAL for t in proto.graph.initializer):
+        chosen.add_session_config_entry("session.model_external_initializers_file_folder_path", str(base or Path()))
+        return _create(proto.SerializeToString(), chosen)
+    content = proto.SerializeToString(deterministic=True)
+    if cache is False:
+        return _create(content, chosen)
+    folder = cache_folder() if cache is True else Path(cache)
+    # What onnxruntime makes of a model depends on its version and on the processor.
+    about = f"{ort.__version__} {platform.machine()} {platform.processor()} {_processor_flags()}"
+    kept = folder / f"{hashlib.sha256(content + about.encode()).hexdigest()}.onnx"
+    if kept.is_file():
+        try:
+            session = ort.InferenceSession(kept, options(threads, spin, False), providers=["CPUExecutionProvider"])
+            os.utime(kept)
+            return session
+        except Exception:  # a file that another version wrote, or that was cut short, is made again
+            kept.unlink(missing_ok=True)
+    return _create_and_keep(content, kept, chosen)
+
+
+def _create_and_keep(content: bytes, kept: Path, chosen: ort.SessionOptions) -> ort.InferenceSession:
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        handle, scratch = tempfile.mkstemp(suffix=".tmp", dir=kept.parent)
+        os.close(handle)
+    except OSError:  # a folder that cannot be written is no reason not to run
+        return _create(content, chosen)
+    try:
+        chosen.optimized_model_filepath = scratch
+        session = _create(content, chosen)
+        os.replace(scratch, kept)
+    finally:
+        Path(scratch).unlink(missing_ok=True)
+    _prune(kept)
+    return session
+
+
+def _prune(newest: Path) -> None:
+    """Remove the files that were not used for longest, until the rest takes at most CACHE_BYTES."""
+    files = []
+    for file in newest.parent.glob("*.onnx"):
+        try:
+            stat = file.stat()
+        except OSError:  # another process has removed it
+            continue
+        files.append((stat.st_mtime, stat.st_size, file))
+    room = CACHE_BYTES
+    for _, size, file in sorted(files, key=lambda f: f[0], reverse=True):
+        room -= size
+        if room < 0 and file != newest:
+            file.unlink(missing_ok=True)
+
+
+def _processor_flags() -> str:
+    """What tells processors apart on which onnxruntime lays weights out differently, as far as it is known."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    found = {line.partition(":")[0].strip(): line.partition(":")[2].strip() for line in lines}
+    return found.get("flags", found.get("Features", ""))
+
+
+def _create(content: bytes, chosen: ort.SessionOptions) -> ort.InferenceSession:
+    try:
+        return ort.InferenceSession(content, chosen, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's exceptions share no base class of their own
+        raise GradientError(f"onnxruntime does not load the model: {error}") from error
+
+
+def _load(proto: onnx.ModelProto, chosen: ort.SessionOptions) -> ort.InferenceSession:
+    """A session of a model that is too large for one message."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        path = Path(scratch) / "model.onnx"
+        onnx.save(proto, path, save_as_external_data=True, location="model.data", size_threshold=1024)
+        try:
+            return ort.InferenceSession(path, chosen, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            raise GradientError(f"onnxruntime does not load the model: {error}") from error

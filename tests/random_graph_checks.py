@@ -1,0 +1,212 @@
+# The verdict on a random graph: its gradients against float64 differences, its gradient model against onnxruntime.
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from random_graphs import RandomGraph, reads
+
+import gradgen
+from gradgen.differences import Quotient, directional
+from gradgen.engine.registry import registered
+from gradgen.evaluate import Evaluator, to_float64
+from gradgen.promote import promote_initializers
+
+# How far the leaves are moved when the graph sits on a kink, or where nothing can be measured.
+MOVES = (0.0, 0.003, 0.02, 0.07)
+TOLERANCE = 1e-5
+# Differences that are not at least this good, relative to the gradient, decide nothing.
+MEASURED = 1e-3
+# Float32 against float64, where the graph is not ill-conditioned.
+LOOSE = 1e-3
+# What sums that cancel leave in float32, where the gradient is zero.
+ROUNDING = 2e-5
+STEPS = [2.0**-k for k in range(8, 25, 2)]
+# Beside a kink that is nearer than the last of them.
+NEAR = [2.0**-k for k in (26, 28, 30, 32)]
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass
+class Verdict:
+    """What was found.
+
+    Attributes:
+        kind: "right", "wrong", "refused" or "discarded".
+        reason: why, where it is not "right".
+        paths: the ops of nodes through which a derivative flows from a leaf to an output, once for each node.
+    """
+
+    kind: str
+    reason: str = ""
+    paths: list[str] = field(default_factory=list)
+
+
+def judge(graph: RandomGraph) -> Verdict:
+    """Differentiate a random graph and compare, at its own point or, where that is a kink, beside it."""
+    if not graph.wrt or not graph.of:
+        return Verdict("discarded", "nothing to differentiate")
+    reasons = []
+    for attempt, move in enumerate(MOVES):
+        verdict = _judge_at(graph, graph.feeds(move, attempt))
+        if verdict.kind != "discarded":
+            verdict.paths = differentiated(graph)
+            return verdict
+        reasons.append(verdict.reason)
+    return Verdict("discarded", "; ".join(reasons))
+
+
+def _judge_at(graph: RandomGraph, feeds: Arrays) -> Verdict:
+    model = graph.model(feeds)
+    stored = {leaf.name for leaf in graph.leaves if leaf.stored}
+    point = {n: a for n, a in feeds.items() if n not in stored}
+    try:
+        onnx.checker.check_model(model, full_check=True)
+        own = Evaluator(model, strict=True)(point)
+    except Exception as error:  # a size that is legal for each node alone, say
+        return Verdict("discarded", f"the graph itself does not run: {error}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gradgen.GradientWarning)
+        try:
+            gradient = gradgen.vjp(model, wrt=graph.wrt, of=graph.of)
+        except gradgen.GradientError as error:
+            return Verdict("refused", str(error))
+        except Exception as error:  # a crash is a defect, whatever its type
+            return Verdict("wrong", f"vjp raises {type(error).__name__}: {error}")
+    try:
+        onnx.checker.check_model(gradient, full_check=True)
+        narrow = Evaluator(gradient, strict=True)
+    except Exception as error:
+        return Verdict("wrong", f"the gradient does not load: {error}")
+    rng = np.random.default_rng(1)
+    seeds = {f"grad_{o}": rng.standard_normal(graph.values[o].shape).astype(graph.values[o].dtype) for o in graph.of}
+    try:
+        found = narrow({**point, **seeds})
+    except Exception as error:
+        return Verdict("wrong", f"the gradient does not run: {error}")
+    moving = promote_initializers(model, [n for n in graph.wrt if n in stored])
+    primal = to_float64(moving)
+    at = {n: _wide(a) for n, a in feeds.items() if n in point or n in graph.wrt}
+    try:
+        base, fn = _run(primal, at)
+    except Exception as error:  # a shape that depends on data may be another one in float64
+        return Verdict("discarded", f"the float64 copy does not run: {error}")
+    if any(base[o].shape != own[o].shape or not np.isfinite(base[o]).all() for o in graph.of):
+        return Verdict("discarded", "in float64 the outputs have another shape, or are not finite")
+    if any(np.abs(base[o] - own[o]).max() > 1e-2 * max(1, np.abs(own[o]).max()) for o in graph.of):
+        return Verdict("discarded", "in float64 the outputs are others than in float32")
+    try:
+        wide, _ = _run(to_float64(gradient), {n: _wide(a) for n, a in {**point, **seeds}.items()})
+    except Exception as error:
+        return Verdict("wrong", f"the gradient's float64 copy does not run: {error}")
+    cotangents = {o: _wide(seeds[f"grad_{o}"]) for o in graph.of}
+    for name in graph.wrt:
+        verdict = _compare(name, wide[f"grad_{name}"], fn, base, at, cotangents, rng)
+        if verdict is not None:
+            return verdict
+    return _narrow(graph, found, wide, gradient, {**point, **seeds}, base, narrow) or Verdict("right")
+
+
+def _run(model: onnx.ModelProto, feeds: Arrays) -> tuple[Arrays, Evaluator]:
+    """On onnxruntime where it has all kernels in float64, else on the reference evaluator."""
+    call = Evaluator(model)
+    try:
+        return call(feeds), call
+    except Exception:  # some kernels are found missing only when they run
+        call = Evaluator(model, prefer="reference")
+        return call(feeds), call
+
+
+def _compare(
+    name: str,
+    gradient: np.ndarray,
+    fn: Evaluator,
+    base: Arrays,
+    at: Arrays,
+    cotangents: Arrays,
+    rng: np.random.Generator,
+) -> Verdict | None:
+    """One gradient in one random direction; None where it is right."""
+    value = at[name]
+    if gradient.shape != value.shape:
+        return Verdict("wrong", f"grad_{name} has shape {gradient.shape}, its value {value.shape}")
+    direction = rng.standard_normal(value.shape)
+    measured = directional(fn, at, {name: direction}, cotangents, steps=STEPS, base=base)
+    if not measured.finite:
+        return Verdict("discarded", f"{name}: no finite differences")
+    if not np.isfinite(gradient).all():
+        return Verdict("wrong", f"grad_{name} is not finite, and the outputs are")
+    analytic = float((gradient * direction).sum())
+    typical = float(np.linalg.norm(gradient))
+    scale = max(abs(measured.value), abs(analytic), 0.1 * typical)
+    gap = abs(measured.value - analytic)
+    if gap <= TOLERANCE * scale or gap <= 3 * measured.error <= MEASURED * scale:
+        return None
+    if scale <= 1e-7 and gap <= 10 * measured.error:
+        return None
+    if _kinked(measured, gap) or measured.error > 0.1 * gap:
+        return Verdict("discarded", f"{name}: a kink, or differences that are good to {measured.error:.1e} alone")
+    beside = directional(fn, at, {name: direction}, cotangents, steps=NEAR, base=base)
+    if abs(beside.value - analytic) <= MEASURED * scale:
+        return Verdict("discarded", f"{name}: a kink that is very near")
+    return Verdict("wrong", f"grad_{name}: {analytic:.9g}, by differences {measured.value:.9g} ± {measured.error:.1e}")
+
+
+def _kinked(measured: Quotient, gap: float) -> bool:
+    return measured.kink and gap <= 10 * measured.jump
+
+
+def _narrow(
+    graph: RandomGraph, found: Arrays, wide: Arrays, model: onnx.ModelProto, feeds: Arrays, base: Arrays, run: Evaluator
+) -> Verdict | None:
+    """Float32 against float64; what rounding of the leaves already changes is no fault of the gradient's."""
+    rng = np.random.default_rng(2)
+    moved = {
+        n: (a * (1 + 3e-6 * rng.standard_normal(a.shape))).astype(a.dtype) if a.dtype == np.float32 else a
+        for n, a in feeds.items()
+    }
+    beside, _ = _run(to_float64(model), {n: _wide(a) for n, a in moved.items()})
+    for name in graph.wrt:
+        one, two, near = found[f"grad_{name}"], wide[f"grad_{name}"], beside[f"grad_{name}"]
+        if one.shape != two.shape or not np.isfinite(one).all():
+            return Verdict("wrong", f"grad_{name} on onnxruntime is of shape {one.shape}, or not finite")
+        scale = float(np.abs(two).max(initial=0))
+        shift = float(np.abs(near - two).max(initial=0)) if near.shape == two.shape else np.inf
+        gap = float(np.abs(one - two).max(initial=0))
+        if gap > LOOSE * scale + 100 * shift + ROUNDING:
+            return Verdict("wrong", f"grad_{name} in float32 on onnxruntime is off by {gap:.2e} of {scale:.2e}")
+    return None
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
+
+
+def differentiated(graph: RandomGraph) -> list[str]:
+    """The ops of the nodes between the leaves and the outputs, as the table's dispositions let derivatives through."""
+    registry = registered()
+    active, wanted = set(graph.wrt), set(graph.of)
+    inward: list[onnx.NodeProto] = []
+    for node in graph.nodes:
+        if any(_passes(registry, node, graph, i) for i, n in enumerate(reads(node)) if n in active):
+            active |= {o for o in node.output if o}
+            inward.append(node)
+    through = []
+    for node in reversed(inward):
+        if wanted & {o for o in node.output if o and _carries(graph, o)}:
+            through.append(f"{node.domain}::{node.op_type}" if node.domain else node.op_type)
+            wanted |= {n for i, n in enumerate(reads(node)) if n in active and _passes(registry, node, graph, i)}
+    return through
+
+
+def _carries(graph: RandomGraph, name: str) -> bool:
+    """Whether a value is of floats; sequences and optionals are not listed, and always are."""
+    return name not in graph.values or graph.values[name].dtype.kind == "f"
+
+
+def _passes(registry: object, node: onnx.NodeProto, graph: RandomGraph, index: int) -> bool:
+    row = registry.find(node.domain, node.op_type, graph.opset)  # type: ignore[attr-defined]
+    return row is not None and row.disposition(index) == "rule"

@@ -1,0 +1,74 @@
+# Random graphs of ops from the whole rule table: no gradient is wrong, few are refused, few sit where there is none.
+"""`tools/random_graphs.py --count 2000` does the same on more graphs and prints what came out."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from random_graph_checks import differentiated, judge
+from random_graph_parts import STOPPING
+from random_graphs import all_ops, grow
+
+import gradgen
+
+COUNT = 300
+RULED = [op for op in all_ops() if op not in STOPPING]
+
+
+@pytest.fixture(scope="module")
+def verdicts():
+    """Counts of the graphs that the property below was tried on."""
+    return Counter()
+
+
+@settings(
+    max_examples=COUNT, derandomize=True, deadline=None, database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
+)  # fmt: skip
+@given(
+    ops=st.lists(st.sampled_from(RULED + sorted(STOPPING)[:8]), min_size=3, max_size=12),
+    choices=st.randoms(use_true_random=False),
+)
+def test_no_gradient_is_wrong(verdicts, ops, choices):
+    verdict = judge(grow(choices, ops))
+    verdicts[verdict.kind] += 1
+    assert verdict.kind != "wrong", verdict.reason
+
+
+def test_few_are_refused_or_discarded(verdicts):
+    tried = sum(verdicts.values())
+    if tried < COUNT:
+        pytest.skip("the property was not tried in this process")
+    assert verdicts["discarded"] < 0.05 * tried and verdicts["refused"] < 0.02 * tried, verdicts
+
+
+@pytest.mark.parametrize("op", RULED)
+def test_every_op_is_reached(op):
+    """Alone, with an op in front and one behind it, some graph has it on a differentiated path."""
+    for seed in range(30):
+        graph = grow(random.Random(seed), ["Sin", op, "Sum"])
+        if op in graph.drawn and op in differentiated(graph):
+            return
+    pytest.fail(f"{op} is on no differentiated path")
+
+
+def test_a_wrong_gradient_is_seen(monkeypatch):
+    right = gradgen.vjp
+
+    def wrong(*arguments, **options):
+        model = right(*arguments, **options)
+        name = next(o.name for o in model.graph.output if o.name.startswith("grad_"))
+        last = next(node for node in model.graph.node if name in node.output)
+        last.output[list(last.output).index(name)] = "flipped"
+        model.graph.node.append(onnx.helper.make_node("Neg", ["flipped"], [name]))
+        return model
+
+    graphs = [grow(random.Random(seed), ["Add", "Sin", "Mul"]) for seed in range(8)]
+    assert {judge(graph).kind for graph in graphs} == {"right"}
+    monkeypatch.setattr(gradgen, "vjp", wrong)
+    assert [judge(graph).kind for graph in graphs].count("wrong") >= 6
