@@ -249,20 +249,6 @@ def test_a_model_that_imports_the_standard_domain_by_its_name():
     np.testing.assert_array_equal(found["grad_x"], 2 * W)
 
 
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        ({"wrt": [3]}, r"wrt: a name or a list of names is asked for, not 3 \(int\)"),
-        ({"wrt": [None]}, r"not None \(NoneType\)"),
-        ({"of": 5}, "of: a name or a list of names"),
-        ({"registry": 3}, "registry is a gradgen.Registry, not int"),
-    ],
-)
-def test_arguments_of_another_kind(request_, message):
-    with pytest.raises(gradgen.GradientError, match=message):
-        gradgen.vjp(product(numpy_helper.from_array(W, "w")), **request_)
-
-
 def test_a_library_that_cannot_be_written(tmp_path):
     import subprocess
     import sys
