@@ -17,7 +17,7 @@ from gradgen.engine.link import Constants, Knowledge, Linker
 from gradgen.engine.names import Names, free_prefix
 from gradgen.engine.opsets import raise_opset
 from gradgen.engine.prepare import learn_constants
-from gradgen.engine.registry import Registry, registry_of
+from gradgen.engine.registry import Registry, Rules, registry_of
 from gradgen.engine.settling import rewrite_nodes
 from gradgen.engine.simplify import merge_common, remove_unused
 from gradgen.engine.subgraphs import free_values, graphs
@@ -93,7 +93,7 @@ def gradient_of_function(
     registry = with_given(registry_of(registry))
     xs, zs, stop = name_list("xs", xs), name_list("zs", zs), name_list("stop", stop)
     graph, opset, imports = _graph(function, types or {})
-    rewrite_nodes(graph, registry, opset)
+    rewrite_nodes(graph, Rules(registry, imports))
     values = {v.name: v for v in [*graph.inputs, *(o for n in graph for o in n.outputs)] if v.name}
     _check_names(values, xs, y, zs, stop)
     names = Names.of(graph)
@@ -291,7 +291,7 @@ def _infer(graph: ir.Graph, opset: int) -> None:
 
 
 def _plain_value(value: ir.Value, knowledge: Knowledge) -> Value:
-    from gradgen.engine.link import ir_shape
+    from gradgen.engine.contract import ir_shape
 
     producer = value.producer()
     const = None

@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from gradgen.engine.defaults import default_attributes
 from gradgen.engine.link import Constants, Knowledge, Linker
 from gradgen.engine.names import Names
-from gradgen.engine.plan import _default_attributes
 from gradgen.engine.registry import Registry
 from gradgen.engine.rows import Form, Row
 from gradgen.evaluate import Evaluator
@@ -54,7 +54,7 @@ def _probe(row: Row, registry: Registry, shape: tuple[int, ...], rng: np.random.
     names = Names.of(graph)
     linker = Linker(graph, registry, OPSET, Knowledge(set(inputs)), names, Constants(graph, names))
     wanted = {n: list(range(COPIES)) if row.is_variadic(n.removeprefix("d")) else True for n in form.returns}
-    attributes = {**_default_attributes(row.domain, row.op_type, OPSET), **_required(form, registry)}
+    attributes = {**default_attributes(row.domain, row.op_type, OPSET), **_required(form, registry)}
     results = linker.vjp(form, arguments, attributes, wanted, {}, "probe")
     public: dict[str, str] = {}
     for name, result in results.items():

@@ -97,7 +97,10 @@ def test_a_squeeze_by_no_axes_means_two_things():
 
     def squeezed(shape):
         graph = helper.make_graph(
-            nodes, "g", [helper.make_tensor_value_info("x", 1, shape)], [helper.make_tensor_value_info("y", 1, [None, None])]
+            nodes,
+            "g",
+            [helper.make_tensor_value_info("x", 1, shape)],
+            [helper.make_tensor_value_info("y", 1, [None, None])],
         )
         graph.initializer.append(numpy_helper.from_array(np.zeros(0, np.int64), "a"))
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
