@@ -98,10 +98,10 @@ def gradient_of_function(
     _check_names(values, xs, y, zs, stop)
     names = Names.of(graph)
     prefix = free_prefix("grad", xs, names)
+    _infer(graph, opset)
     sources = [_cut(values[x], graph) for x in xs]
     _check_independent(graph, xs, values)
     supplied = {z: _supply(values[z], graph, names) for z in zs}
-    _infer(graph, opset)
     target = next((s for s, x in zip(sources, xs, strict=True) if x == y), None) or supplied.get(y) or values[y]
     _check_float([("y", y, target), *(("xs", x, source) for x, source in zip(xs, sources, strict=True))])
     knowledge = Knowledge({*sources, *supplied.values(), *graph.inputs})
@@ -277,14 +277,6 @@ def _active(value: ir.Value, graph: ir.Graph) -> ir.Value:
 def _infer(graph: ir.Graph, opset: int) -> None:
     """Infer the types that follow node by node from those that are known."""
     for node in graph:
-        if node.domain == INTERNAL:
-            source, out = node.inputs[0], node.outputs[0]
-            assert source is not None
-            out.type, out.shape = source.type or out.type, source.shape or out.shape
-            given = node.inputs[1]
-            assert given is not None
-            given.type, given.shape = given.type or out.type, given.shape or out.shape
-            continue
         if node.domain or graphs(node) or all(v.type is not None and v.shape is not None for v in node.outputs):
             continue
         knowledge = Knowledge()

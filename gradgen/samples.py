@@ -17,6 +17,7 @@ from gradgen.engine.link import Constants, Knowledge, Linker
 from gradgen.engine.names import Names
 from gradgen.engine.prepare import infer, learn_constants, prepare
 from gradgen.engine.registry import Registry, registered
+from gradgen.engine.rows import Row
 from gradgen.engine.simplify import remove_unused
 from gradgen.errors import GradientError
 from gradgen.evaluate import to_float64
@@ -156,10 +157,18 @@ def expand_bodies(model: onnx.ModelProto, registry: Registry) -> onnx.ModelProto
     knowledge = Knowledge(set(graph.inputs))
     learn_constants(graph, knowledge, opset)
     linker = Linker(graph, registry, opset, knowledge, names, Constants(graph, names))
-    rows = {n: linker.rules.of(n) for n in graph}
-    expand_where(graph, linker, lambda n: (row := rows.get(n)) is not None and row.forward is not None, {})
+    remove_unused(graph)
+    expand_where(graph, linker, lambda n: _has_body(n, linker.rules.of(n)), {})
     remove_unused(graph)
     return ir.to_proto(prepared.model)
+
+
+def _has_body(node: ir.Node, row: Row | None) -> bool:
+    """Whether something reads an output of a node that its op's forward body computes."""
+    if row is None or row.forward is None:
+        return False
+    read = [k for k, v in enumerate(node.outputs) if v.uses() or v.is_graph_output()]
+    return any(row.output_name(k) in row.forward.returns for k in read)
 
 
 def _widened(built: Built) -> Built:

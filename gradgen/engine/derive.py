@@ -10,8 +10,9 @@ import onnx_ir as ir
 from gradgen.engine.activity import Activity, analyse, analyse_body, edges
 from gradgen.engine.expand import expand, expands
 from gradgen.engine.flow import flows_of
+from gradgen.engine.labels import node_label
 from gradgen.engine.link import Linker
-from gradgen.engine.plan import Step, apply_forward, make_step, node_label
+from gradgen.engine.plan import Step, apply_forward, make_step
 from gradgen.engine.rows import Row
 from gradgen.engine.walk import reverse
 from gradgen.errors import GradientError

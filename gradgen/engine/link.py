@@ -11,6 +11,7 @@ import onnx_ir as ir
 from gradgen.engine.bodies import bind_captures
 from gradgen.engine.contract import conform, ir_shape
 from gradgen.engine.keys import attribute_key
+from gradgen.engine.labels import with_origins
 from gradgen.engine.names import Names
 from gradgen.engine.registry import Registry, Rules, is_random
 from gradgen.engine.rows import Form
@@ -311,7 +312,7 @@ class Linker:
                 ),
             )
         except UnknownTypeError as error:
-            reason = _with_origins(str(error), actual)
+            reason = with_origins(str(error), actual)
             raise GradientError(f"{origin}: rule '{rule}' cannot be applied: {reason}") from error
         except GradientError as error:
             raise GradientError(f"{origin}: rule '{rule}': {error}") from error
@@ -377,16 +378,6 @@ def _library_template(function: RuleFunction, values: list[Value], registry: Reg
     with building(builder):
         result = builder.call(function, values, {})
     return Template(values, {"result": result}, needed(builder.nodes, [result]))
-
-
-def _with_origins(text: str, values: Sequence[ir.Value]) -> str:
-    """A message in which the values that gradgen computes are followed by the node that they come from."""
-    for value in values:
-        producer = value.producer()
-        source = None if producer is None else producer.metadata_props.get("gradgen.node")
-        if source:
-            text = text.replace(f"'{value.name}'", f"'{value.name}' (computed for '{source}')")
-    return text
 
 
 def _signature(value: Value | None) -> Any:

@@ -12,6 +12,7 @@ from gradgen.engine.activity import Activity
 from gradgen.engine.conditions import holds
 from gradgen.engine.defaults import default_attributes
 from gradgen.engine.expand import replace_value
+from gradgen.engine.labels import node_label
 from gradgen.engine.link import Linker
 from gradgen.engine.registry import rule_function
 from gradgen.engine.rows import Form, Row
@@ -66,11 +67,6 @@ def operand(row: Row, name: str, inputs: Sequence[ir.Value | None], outputs: Seq
             if formal == name:
                 return values[index] if index < len(values) and _exists(values[index]) else None
     return None
-
-
-def node_label(node: ir.Node) -> str:
-    """A node's name; that of its first output where it has none."""
-    return node.name or next((v.name for v in node.outputs if v.name), "") or node.op_type
 
 
 def _exists(value: ir.Value | None) -> bool:
