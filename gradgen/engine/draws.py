@@ -8,7 +8,8 @@ from typing import Any
 import onnx_ir as ir
 
 from gradgen.engine.simplify import remove_if_unused, remove_unused
-from gradgen.engine.subgraphs import all_values, clone_graph, discard, graphs, insert_output, rename
+from gradgen.engine.subgraphs import all_values, discard, graphs, rename
+from gradgen.engine.surgery import clone_graph, insert_output
 
 
 def take_out(
