@@ -17,6 +17,7 @@ from typing import Any
 import jinja2
 import onnx
 
+from gradgen.coverage import first_version
 from gradgen.engine.rows import Row
 from gradgen.errors import GradientError
 from gradgen.generator import compile as compiling
@@ -105,6 +106,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     env.filters["literal"] = repr
+    env.filters["first"] = first_version
     env.filters["cell"] = lambda text: str(text).replace("|", "\\|").replace("\n", " ")
     return env
 
