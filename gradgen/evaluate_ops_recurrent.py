@@ -1,4 +1,4 @@
-# RNN, GRU, LSTM with every attribute, Scan with axes and directions, and Loop, for onnx.reference.
+# RNN, GRU, LSTM with every attribute, Scan with axes and directions, Loop; SequenceInsert and Optional.
 """Replacements for `onnx.reference.ReferenceEvaluator(new_ops=...)`: the recurrent operators in the dtype of the input.
 
 The reference evaluator's own know neither activations, clip, sequence_lens nor linear_before_reset. Where the standard
@@ -241,9 +241,25 @@ class Loop(ReferenceLoop):
         return (*states, *stacked)
 
 
+class SequenceInsert(Op):
+    """Also at the end, where the reference evaluator's own inserts in front."""
+
+    def _run(self, sequence: Any, tensor: Any, position: Any = None) -> tuple:
+        place = len(sequence) if position is None else int(np.asarray(position).item())
+        place += len(sequence) if place < 0 else 0
+        return ([*sequence[:place], tensor, *sequence[place:]],)
+
+
+class Optional(Op):
+    """The value itself, as OptionalGetElement and OptionalHasElement read it, and not a list with it."""
+
+    def _run(self, x: Any = None, type: Any = None) -> tuple:
+        return (x,)
+
+
 def _nothing(element: np.ndarray, axis: int) -> np.ndarray:
     empty = np.expand_dims(element, axis)
     return np.take(empty, np.zeros(0, np.int64), axis=axis)
 
 
-REPLACEMENTS: tuple[type[OpRun], ...] = (GRU, LSTM, Loop, RNN, Scan)
+REPLACEMENTS: tuple[type[OpRun], ...] = (GRU, LSTM, Loop, Optional, RNN, Scan, SequenceInsert)

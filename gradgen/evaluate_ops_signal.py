@@ -1,5 +1,5 @@
-# Operators for onnx.reference that transform signals, sample an image at offsets, or find unique elements.
-"""Replacements like those of `gradgen.evaluate_ops`, for DFT, STFT, DeformConv and Unique."""
+# Operators for onnx.reference that transform signals, sample at offsets, quantise, or find unique elements.
+"""Replacements like those of `gradgen.evaluate_ops`, for DFT, STFT, DeformConv, DynamicQuantizeLinear and Unique."""
 
 from __future__ import annotations
 
@@ -85,6 +85,15 @@ class DeformConv(Op):
         return ((y if b is None else y + per_channel(y, b)).astype(x.dtype),)
 
 
+class DynamicQuantizeLinear(Op):
+    def _run(self, x: Any) -> tuple:
+        low, high = min(x.min(initial=0), 0), max(x.max(initial=0), 0)
+        scale = (high - low) / 255 or x.dtype.type(1)
+        zero = np.rint(np.clip(-low / scale, 0, 255))
+        y = np.clip(np.rint(x / scale) + zero, 0, 255)
+        return y.astype(np.uint8), np.asarray(scale, x.dtype), np.asarray(zero, np.uint8)
+
+
 class Unique(Op):
     def _run(self, x: Any, axis: Any = None, sorted: Any = 1) -> tuple:
         values, first, inverse, counts = np.unique(
@@ -98,4 +107,4 @@ class Unique(Op):
         )
 
 
-REPLACEMENTS: tuple[type[OpRun], ...] = (DFT, STFT, DeformConv, Unique)
+REPLACEMENTS: tuple[type[OpRun], ...] = (DFT, STFT, DeformConv, DynamicQuantizeLinear, Unique)

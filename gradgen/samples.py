@@ -17,6 +17,7 @@ from gradgen.engine.link import Constants, Knowledge, Linker
 from gradgen.engine.names import Names
 from gradgen.engine.prepare import infer, learn_constants, prepare
 from gradgen.engine.registry import Registry, registered
+from gradgen.engine.rows import Row
 from gradgen.engine.simplify import remove_unused
 from gradgen.errors import GradientError
 from gradgen.evaluate import to_float64
@@ -59,6 +60,11 @@ class Sample:
         return float(self.settings.get("tolerance", 1e-6))
 
     @property
+    def version(self) -> int:
+        """The version of the operator set that the op is in."""
+        return self.since if self.domain else self.opset
+
+    @property
     def opset(self) -> int:
         """The opset of the sample's model."""
         return int(self.spec.get("@opset", max(21, self.since)))
@@ -89,7 +95,7 @@ def build(sample: Sample, dtype: Any = np.float64, dynamic: bool = False) -> Bui
         dtype: the element type of its float inputs.
         dynamic: whether all dimensions of the float inputs are names; integer inputs stay known.
     """
-    row = registered().find(sample.domain, sample.op_type, sample.opset)
+    row = registered().find(sample.domain, sample.op_type, sample.version)
     body = None if row is None else row.forward
     if dtype == np.float64 and (body is not None or sample.spec.get("@single")):
         return _widened(build(sample, np.float32, dynamic))
@@ -151,10 +157,18 @@ def expand_bodies(model: onnx.ModelProto, registry: Registry) -> onnx.ModelProto
     knowledge = Knowledge(set(graph.inputs))
     learn_constants(graph, knowledge, opset)
     linker = Linker(graph, registry, opset, knowledge, names, Constants(graph, names))
-    rows = {n: registry.find(n.domain, n.op_type, opset) for n in graph}
-    expand_where(graph, linker, lambda n: (row := rows.get(n)) is not None and row.forward is not None, {})
+    remove_unused(graph)
+    expand_where(graph, linker, lambda n: _has_body(n, linker.rules.of(n)), {})
     remove_unused(graph)
     return ir.to_proto(prepared.model)
+
+
+def _has_body(node: ir.Node, row: Row | None) -> bool:
+    """Whether something reads an output of a node that its op's forward body computes."""
+    if row is None or row.forward is None:
+        return False
+    read = [k for k, v in enumerate(node.outputs) if v.uses() or v.is_graph_output()]
+    return any(row.output_name(k) in row.forward.returns for k in read)
 
 
 def _widened(built: Built) -> Built:

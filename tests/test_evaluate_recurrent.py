@@ -96,3 +96,29 @@ def test_loop(trips, condition, count, going):
     found = Evaluator(proto, prefer="reference", strict=True)(feeds)
     for name in want:
         np.testing.assert_array_equal(found[name], want[name])
+
+
+@pytest.mark.parametrize("position", [0, 1, 2, -1, -2])
+def test_an_element_is_inserted(position):
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+    g (float[2] a, float[1] b, float[1] c, int64 p) => (float[n] y) {
+        q = SequenceConstruct (a, b)
+        r = SequenceInsert (q, c, p)
+        y = ConcatFromSequence <axis = 0> (r)
+    }""")
+    feeds = {"a": np.array([1, 2], np.float32), "b": np.array([3], np.float32), "c": np.array([4], np.float32)}
+    feeds["p"] = np.array(position)
+    want = Evaluator(proto, strict=True)(feeds)["y"]
+    np.testing.assert_array_equal(Evaluator(proto, prefer="reference", strict=True)(feeds)["y"], want)
+
+
+def test_the_element_of_an_optional():
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+    g (float[2] a) => (float[2] y, bool h) {
+        o = Optional (a)
+        h = OptionalHasElement (o)
+        y = OptionalGetElement (o)
+    }""")
+    found = Evaluator(proto, prefer="reference", strict=True)({"a": np.array([1, 2], np.float32)})
+    np.testing.assert_array_equal(found["y"], [1, 2])
+    assert found["h"]

@@ -40,3 +40,17 @@ def test_unique_with_repeats(settled, names, axis):
     found = Evaluator(model, prefer="reference", strict=True)({"x": x})
     for name in want:
         np.testing.assert_array_equal(found[name], want[name])
+
+
+@pytest.mark.parametrize("values", [[0.3, -1.2, 2.5], [0.2, 1.7, 3.1], [-0.4, -2.0, -0.1], [0.0, 0.0, 0.0]])
+def test_dynamic_quantisation(values):
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> g (float[3] x) => (uint8[3] y, float s, uint8 z) '
+        "{ y, s, z = DynamicQuantizeLinear (x) }"
+    )
+    x = np.array(values, np.float32)
+    want = Evaluator(model, strict=True)({"x": x})
+    found = Evaluator(to_float64(model), prefer="reference", strict=True)({"x": x.astype(np.float64)})
+    np.testing.assert_array_equal(found["y"], want["y"])
+    np.testing.assert_array_equal(found["z"], want["z"])
+    np.testing.assert_allclose(found["s"], want["s"], rtol=1e-6)

@@ -276,7 +276,7 @@ def attention(input, weights, bias=None, mask_index=None, past=None, attention_b
 
 def default_scale(q):
     """1/√width."""
-    if not isinstance(q.shape[-1], int):
+    if q.shape is None or not isinstance(q.shape[-1], int):
         return op.Reciprocal(op.Sqrt(op.CastLike(size(q, 3), q)))
     return 1 / math.sqrt(q.shape[-1])
 
