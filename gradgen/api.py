@@ -14,19 +14,21 @@ import onnx_ir as ir
 
 from gradgen.engine.calls import CallLinker
 from gradgen.engine.compound import is_optional, is_sequence, zeros
+from gradgen.engine.contract import ir_shape
 from gradgen.engine.derive import derive
 from gradgen.engine.expand import expand_where
 from gradgen.engine.forward import STRAY
 from gradgen.engine.given import remove_given, with_given
-from gradgen.engine.link import CONSTANT_MARK, Constants, Knowledge, Linker, ir_shape
+from gradgen.engine.link import CONSTANT_MARK, Constants, Knowledge, Linker
 from gradgen.engine.names import Names, free_prefix
-from gradgen.engine.prepare import MODEL_OPSET, Model, Prepared, learn_constants, prepare
-from gradgen.engine.registry import Registry, registered, registry_of
+from gradgen.engine.prepare import Model, Prepared, learn_constants, prepare
+from gradgen.engine.registry import Registry, Rules, registered, registry_of
 from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_initializers
 from gradgen.engine.subgraphs import all_values
 from gradgen.engine.through import Through, pass_through, stops
 from gradgen.errors import GradientError, GradientWarning
 from gradgen.request import FIXED_KEY, NAMES_KEY, check_fixed, find_values, parameter_values
+from gradgen.rules.lang import OPSET
 from gradgen.rules.library import zeros_like
 from gradgen.rules.rewrites import rewrite
 
@@ -107,7 +109,9 @@ def parameters(model: Model) -> list[str]:
     with paused_collector():
         for types in (False, True):  # Constants that hold the weights have types only after inference
             prepared = prepare(model, registry, types=types)
-            found = parameter_values(prepared.model.graph, registry, max(prepared.opset, MODEL_OPSET))
+            graph = prepared.model.graph
+            versions = {**graph.opset_imports, "": max(prepared.opset, OPSET)}
+            found = parameter_values(graph, Rules(registry, versions))
             if found:
                 break
     return [v.name or "" for v in found]
@@ -155,7 +159,7 @@ def _differentiate(
     reduce: str | None,
 ) -> Any:
     graph = prepared.model.graph
-    sources, targets = find_values(graph, wrt, of, registry, prepared.opset)
+    sources, targets = find_values(graph, wrt, of, Rules(registry, graph.opset_imports))
     check_fixed(prepared.model.metadata_props, sources, targets)
     names = Names.of(graph)
     knowledge = Knowledge({*sources, *(v for v in graph.inputs)})

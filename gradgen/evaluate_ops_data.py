@@ -33,6 +33,19 @@ class Pad(Op):
         return (np.pad(x[crop], grow, mode=mode),)
 
 
+class Slice(Op):
+    """Slice whose bounds are clamped as ONNX states it: a start in front of the axis is its first element."""
+
+    def _run(self, data: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> tuple:
+        axes = range(len(starts)) if axes is None else axes
+        steps = [1] * len(starts) if steps is None else steps
+        cut = [slice(None)] * data.ndim
+        for bounds in zip(axes, starts, ends, steps, strict=True):
+            axis, start, end, step = map(int, bounds)
+            cut[axis] = slice(max(start, -data.shape[axis]), end, step)
+        return (data[tuple(cut)],)
+
+
 def _along(indices: np.ndarray, axis: int, size: int) -> tuple[np.ndarray, ...]:
     """An index tuple that reads or writes at `indices` on `axis` and in place on the others."""
     grid = list(np.ogrid[tuple(slice(0, n) for n in indices.shape)])
@@ -318,5 +331,6 @@ REPLACEMENTS: tuple[type[OpRun], ...] = (
     Scatter,
     ScatterElements,
     ScatterND,
+    Slice,
     Upsample,
 )

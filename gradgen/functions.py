@@ -17,7 +17,7 @@ from gradgen.engine.link import Constants, Knowledge, Linker
 from gradgen.engine.names import Names, free_prefix
 from gradgen.engine.opsets import raise_opset
 from gradgen.engine.prepare import learn_constants
-from gradgen.engine.registry import Registry, registry_of
+from gradgen.engine.registry import Registry, Rules, registry_of
 from gradgen.engine.settling import rewrite_nodes
 from gradgen.engine.simplify import merge_common, remove_unused
 from gradgen.engine.subgraphs import free_values, graphs
@@ -93,15 +93,15 @@ def gradient_of_function(
     registry = with_given(registry_of(registry))
     xs, zs, stop = name_list("xs", xs), name_list("zs", zs), name_list("stop", stop)
     graph, opset, imports = _graph(function, types or {})
-    rewrite_nodes(graph, registry, opset)
+    rewrite_nodes(graph, Rules(registry, imports))
     values = {v.name: v for v in [*graph.inputs, *(o for n in graph for o in n.outputs)] if v.name}
     _check_names(values, xs, y, zs, stop)
     names = Names.of(graph)
     prefix = free_prefix("grad", xs, names)
+    _infer(graph, opset)
     sources = [_cut(values[x], graph) for x in xs]
     _check_independent(graph, xs, values)
     supplied = {z: _supply(values[z], graph, names) for z in zs}
-    _infer(graph, opset)
     target = next((s for s, x in zip(sources, xs, strict=True) if x == y), None) or supplied.get(y) or values[y]
     _check_float([("y", y, target), *(("xs", x, source) for x, source in zip(xs, sources, strict=True))])
     knowledge = Knowledge({*sources, *supplied.values(), *graph.inputs})
@@ -277,14 +277,6 @@ def _active(value: ir.Value, graph: ir.Graph) -> ir.Value:
 def _infer(graph: ir.Graph, opset: int) -> None:
     """Infer the types that follow node by node from those that are known."""
     for node in graph:
-        if node.domain == INTERNAL:
-            source, out = node.inputs[0], node.outputs[0]
-            assert source is not None
-            out.type, out.shape = source.type or out.type, source.shape or out.shape
-            given = node.inputs[1]
-            assert given is not None
-            given.type, given.shape = given.type or out.type, given.shape or out.shape
-            continue
         if node.domain or graphs(node) or all(v.type is not None and v.shape is not None for v in node.outputs):
             continue
         knowledge = Knowledge()
@@ -299,7 +291,7 @@ def _infer(graph: ir.Graph, opset: int) -> None:
 
 
 def _plain_value(value: ir.Value, knowledge: Knowledge) -> Value:
-    from gradgen.engine.link import ir_shape
+    from gradgen.engine.contract import ir_shape
 
     producer = value.producer()
     const = None

@@ -15,6 +15,7 @@ from gradgen.engine.rows import Form, Row
 from gradgen.errors import GradientError
 from gradgen.functions import gradient_of_function
 from gradgen.linearity import nonlinear_results
+from gradgen.rules.elements import TYPE_ONLY
 from gradgen.rules.lang import OPSET, RuleFunction, parameters
 
 
@@ -168,14 +169,10 @@ def _check_linear(label: str, row: Row, body: onnx.FunctionProto | None, registr
         raise GradientError(f"{label}: '{output}' is not linear in {used}; declare it with linear=False")
 
 
-# What these read of an input is its shape or its type, not its value: (op, position).
-_TYPE_ONLY = {("Shape", 0), ("Size", 0), ("CastLike", 1)}
-
-
 def _reads(function: onnx.FunctionProto, name: str) -> bool:
     """Whether an output of a function depends on the value of an input."""
     reached = {name}
     for node in function.node:
-        if any(i in reached and (node.op_type, k) not in _TYPE_ONLY for k, i in enumerate(node.input)):
+        if any(i in reached and (node.op_type, k) not in TYPE_ONLY for k, i in enumerate(node.input)):
             reached.update(node.output)
     return not reached.isdisjoint(function.output)

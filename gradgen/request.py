@@ -11,7 +11,7 @@ from typing import Any
 import onnx_ir as ir
 
 from gradgen.engine.link import CONSTANT_MARK
-from gradgen.engine.registry import Registry
+from gradgen.engine.registry import Rules
 from gradgen.engine.values import FLOATS
 from gradgen.errors import GradientError
 
@@ -20,7 +20,7 @@ FIXED_KEY = "gradgen.fixed"
 
 
 def find_values(
-    graph: ir.Graph, wrt: Sequence[str] | str | None, of: Sequence[str] | str | None, registry: Registry, opset: int
+    graph: ir.Graph, wrt: Sequence[str] | str | None, of: Sequence[str] | str | None, rules: Rules
 ) -> tuple[list[ir.Value], list[ir.Value]]:
     """The values to differentiate with respect to, and those that are differentiated.
 
@@ -110,7 +110,7 @@ def is_constant(value: ir.Value) -> bool:
     return tensor is not None and CONSTANT_MARK in getattr(tensor, "metadata_props", {})
 
 
-def parameter_values(graph: ir.Graph, registry: Registry, opset: int) -> list[ir.Value]:
+def parameter_values(graph: ir.Graph, rules: Rules) -> list[ir.Value]:
     """The float initializers that at least one rule differentiates.
 
     Where a model has none and keeps its weights in Constant nodes, the outputs of those of rank 1 and more.
@@ -119,9 +119,9 @@ def parameter_values(graph: ir.Graph, registry: Registry, opset: int) -> list[ir
     if not stored:
         constants = [n.outputs[0] for n in graph if not n.domain and n.op_type == "Constant"]
         stored = [v for v in constants if v.dtype in FLOATS and v.shape is not None and len(v.shape) > 0]
-    return [v for v in stored if any(_differentiable(u, registry, opset) for u in v.uses())]
+    return [v for v in stored if any(_differentiable(u, rules) for u in v.uses())]
 
 
-def _differentiable(use: Any, registry: Registry, opset: int) -> bool:
-    row = registry.find(use.node.domain, use.node.op_type, opset)
+def _differentiable(use: Any, rules: Rules) -> bool:
+    row = rules.of(use.node)
     return row is None or row.disposition(use.idx) in ("rule", "body")

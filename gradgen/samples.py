@@ -60,6 +60,11 @@ class Sample:
         return float(self.settings.get("tolerance", 1e-6))
 
     @property
+    def version(self) -> int:
+        """The version of the operator set that the op is in."""
+        return self.since if self.domain else self.opset
+
+    @property
     def opset(self) -> int:
         """The opset of the sample's model."""
         return int(self.spec.get("@opset", max(21, self.since)))
@@ -90,7 +95,7 @@ def build(sample: Sample, dtype: Any = np.float64, dynamic: bool = False) -> Bui
         dtype: the element type of its float inputs.
         dynamic: whether all dimensions of the float inputs are names; integer inputs stay known.
     """
-    row = registered().find(sample.domain, sample.op_type, sample.opset)
+    row = registered().find(sample.domain, sample.op_type, sample.version)
     body = None if row is None else row.forward
     if dtype == np.float64 and (body is not None or sample.spec.get("@single")):
         return _widened(build(sample, np.float32, dynamic))
@@ -153,7 +158,7 @@ def expand_bodies(model: onnx.ModelProto, registry: Registry) -> onnx.ModelProto
     learn_constants(graph, knowledge, opset)
     linker = Linker(graph, registry, opset, knowledge, names, Constants(graph, names))
     remove_unused(graph)
-    expand_where(graph, linker, lambda n: _has_body(n, registry.find(n.domain, n.op_type, opset)), {})
+    expand_where(graph, linker, lambda n: _has_body(n, linker.rules.of(n)), {})
     remove_unused(graph)
     return ir.to_proto(prepared.model)
 

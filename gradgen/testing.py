@@ -123,7 +123,7 @@ def check_forward(sample: Sample, rules: Registry | None = None) -> None:
 def forms(sample: Sample, rules: Registry | None = None, dtype: Any = np.float64) -> Iterator[tuple[Form, Registry]]:
     """Every form of the sample's row that applies to it in this type, each with a registry that has no other."""
     rules = rules or registered()
-    row = rules.find(sample.domain, sample.op_type, sample.opset)
+    row = rules.find(sample.domain, sample.op_type, sample.version)
     assert row is not None, f"{sample.op_type} has no row"
     if row.forward is not None:
         yield row.forward, rules

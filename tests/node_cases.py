@@ -159,6 +159,7 @@ def frozen(case: Case) -> Case | None:
     del model.graph.input[:]
     model.graph.input.extend(kept)
     model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in fixed.items())
+    model.ir_version = max(model.ir_version, 4)  # before, an initializer is an input as well
     return Case(case.name, model, {name: case.feeds[name] for name in kept_names}, case.wrt, case.of)
 
 

@@ -247,39 +247,6 @@ def test_backward_nodes_say_where_they_come_from():
     assert any(m.get("gradgen.rule", "").startswith("matmul_vjp") and m.get("gradgen.node") for m in metadata)
 
 
-@pytest.mark.parametrize(
-    ("wrt", "of", "message"),
-    [
-        (["xx"], ["y"], r"wrt: there is no value 'xx'; near matches: 'x'"),
-        (["x"], ["z"], r"of: there is no value 'z'"),
-        ([], ["y"], "wrt is empty"),
-        (["x"], [], "of is empty"),
-        (["s"], ["y"], "'s' is of int64, and only float tensors have a gradient"),
-    ],
-)
-def test_requests_that_cannot_be_met(wrt, of, message):
-    proto = model("g (float[2,3] x) => (float[3,2] y) { y = Reshape(x, s) }", s=np.array([3, 2]))
-    with pytest.raises(gradgen.GradientError, match=message):
-        gradgen.vjp(proto, wrt=wrt, of=of)
-
-
-def test_all_unsupported_nodes_are_listed_at_once():
-    proto = model("g (float[3] x) => (float[3] y) { [first] a = my.Op1(x)\n [second] y = my.Op2(a) }")
-    proto.opset_import.append(helper.make_opsetid("my", 1))
-    with pytest.raises(gradgen.GradientError) as error:
-        gradgen.vjp(proto)
-    assert "my::Op1" in str(error.value) and "'first'" in str(error.value)
-    assert "my::Op2" in str(error.value) and "'second'" in str(error.value)
-    assert "register_vjp" in str(error.value)
-
-
-def test_a_custom_op_with_a_standard_name_is_not_mistaken_for_it():
-    proto = model("g (float[3] x) => (float[3] y) { y = my.Mul(x, x) }")
-    proto.opset_import.append(helper.make_opsetid("my", 1))
-    with pytest.raises(gradgen.GradientError, match="my::Mul"):
-        gradgen.vjp(proto)
-
-
 def test_a_local_function_with_attribute_defaults_is_differentiated_through_its_body():
     proto = parser.parse_model(
         """<ir_version: 10, opset_import: ["" : 21, "my" : 1]>

@@ -106,11 +106,47 @@ def test_an_intermediate_x_is_an_input_and_its_producer_is_not_run():
         (["x", "c"], ["w", "b"], "'c' depends on 'x'"),
         (["x"], ["x"], "'x' is in xs and in zs"),
         ([], [], "xs is empty"),
+        ([3], [], r"xs: a name or a list of names is asked for, not 3 \(int\)"),
     ],
 )
 def test_requests_that_cannot_be_met(xs, zs, message):
     with pytest.raises(gradgen.GradientError, match=message):
         gradgen.gradient_of_function(function(), xs, "y", zs)
+
+
+def test_stop_cannot_name_an_x():
+    with pytest.raises(gradgen.GradientError, match="'x' is in xs and in stop"):
+        gradgen.gradient_of_function(function(), ["x"], "y", ["w", "b"], stop=["x"])
+
+
+def test_one_name_stands_for_a_list_of_one():
+    nodes = [helper.make_node("Mul", ["input", "scale"], ["y"])]
+    proto = gradgen.gradient_of_nodes(nodes, "input", "y", "scale", stop="scale")
+    assert list(proto.input) == ["input", "scale", "dy"]
+    assert list(proto.output) == ["grad_input"]
+
+
+def test_taken_names_move_the_whole_call_to_another_prefix():
+    nodes = [helper.make_node("Mul", ["x", "w"], ["grad_x"]), helper.make_node("Mul", ["grad_x", "x"], ["y"])]
+    proto = gradgen.gradient_of_nodes(nodes, ["x", "w"], "y", types={"x": F32, "w": F32})
+    assert list(proto.output) == ["grad2_x", "grad2_w"]
+    np.testing.assert_allclose(call(proto, x=X, w=W, dy=DY)["grad2_x"], DY * 2 * X * W)
+
+
+@pytest.mark.parametrize(("xs", "y"), [("x", "n"), ("n", "y")])
+def test_what_is_not_float_is_refused(xs, y):
+    nodes = [
+        helper.make_node("Cast", ["x"], ["n"], to=TensorProto.INT64),
+        helper.make_node("Cast", ["n"], ["y"], to=TensorProto.FLOAT),
+    ]
+    with pytest.raises(gradgen.GradientError, match="'n' is of int64, and only float tensors"):
+        gradgen.gradient_of_nodes(nodes, xs, y, types={"x": F32})
+
+
+def test_the_random_outputs_that_are_lacking_are_named_as_the_caller_knows_them():
+    nodes = [helper.make_node("Dropout", ["x", "r", "t"], ["d", "m"]), helper.make_node("Mul", ["d", "d"], ["y"])]
+    with pytest.raises(gradgen.GradientError, match=r"put 'd' \(Dropout\) into zs"):
+        gradgen.gradient_of_nodes(nodes, ["x"], "y", ["r", "t", "m"], types={"x": F32})
 
 
 def test_nodes_take_the_opset_that_they_need():

@@ -9,7 +9,7 @@ import pytest
 
 import gradgen
 from gradgen.differences import check_gradients
-from gradgen.engine.products import einsum_shape
+from gradgen.rules.products import einsum_shape
 
 
 @pytest.mark.parametrize(

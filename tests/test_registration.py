@@ -69,6 +69,17 @@ def test_a_registry_for_one_call():
     np.testing.assert_array_equal(run(without, x=x, grad_y=np.ones(3, np.float32))["grad_x"], 3 * x * x)
 
 
+def test_a_registry_falls_back_to_the_registered_rules():
+    registry = gradgen.Registry()
+    gradgen.register_vjp("mine", "Cube", cube_vjp, registry=registry)
+    text = CUBE.replace("y = mine.Cube(x) }", "c = mine.Cube(x)\n y = Mul(c, x) }", 1)
+    x = np.array([1, 2, 3], np.float32)
+    result = gradgen.vjp(parser.parse_model(text), registry=registry)
+    np.testing.assert_array_equal(run(result, x=x, grad_y=np.ones(3, np.float32))["grad_x"], 4 * x**3)
+    with pytest.raises(gradgen.GradientError, match="ai.onnx::Mul"):
+        gradgen.vjp(parser.parse_model(text), registry=gradgen.Registry(parent=None))
+
+
 def test_a_traced_rule_and_the_decorator():
     registry = fresh()
 
@@ -102,6 +113,64 @@ def test_what_is_not_linear_must_say_so():
     with pytest.raises(gradgen.GradientError, match=r"not linear in \['dy'\]; declare it with linear=False"):
         gradgen.register_vjp("mine", "Cube", clipped_vjp, registry=fresh())
     gradgen.register_vjp("mine", "Cube", clipped_vjp, linear=False, registry=fresh())
+
+
+@script(MINE, default_opset=op21)
+def affine_vjp(dy, x):
+    dx = op21.Add(dy, x)
+    return dx
+
+
+@script(MINE, default_opset=op21)
+def ignoring_vjp(dy, x):
+    dx = op21.Exp(x)
+    return dx
+
+
+@script(MINE, default_opset=op21)
+def sign_vjp(dy, x):
+    dx = op21.Sign(dy)
+    return dx
+
+
+@script(MINE, default_opset=op21)
+def floor_vjp(dy, x, scale: float):
+    """The attribute has no default."""
+    dx = op21.Floor(dy) * x * op21.CastLike(scale, x)
+    return dx
+
+
+@traced("dx")
+def traced_vjp(dy, x):
+    return op.Mul(op.Round(dy), x)
+
+
+@traced("dinputs")
+def variadic_vjp(doutput, inputs):
+    return [op.Mul(doutput, x) + x for x in inputs]
+
+
+@pytest.mark.parametrize("rule", [affine_vjp, ignoring_vjp, sign_vjp, floor_vjp, traced_vjp])
+def test_what_numbers_show_not_to_be_linear(rule):
+    with pytest.raises(gradgen.GradientError, match=r"'dx' is not linear in \['dy'\]"):
+        gradgen.register_vjp("mine", "Cube", rule, inputs=["x"], outputs=["y"], registry=fresh())
+    gradgen.register_vjp("mine", "Cube", rule, inputs=["x"], outputs=["y"], linear=False, registry=fresh())
+
+
+def test_a_variadic_rule_is_probed_too():
+    options = {"inputs": ["inputs*"], "outputs": ["output"], "registry": fresh()}
+    with pytest.raises(gradgen.GradientError, match="'dinputs' is not linear"):
+        gradgen.register_vjp("mine", "Many", variadic_vjp, **options)
+
+
+def test_the_rules_that_gradgen_ships_are_linear_on_numbers_or_do_not_run():
+    from gradgen.engine.registry import builtin
+    from gradgen.linearity import nonlinear_results
+
+    rows = [row for row in builtin().rows() if row.forms and row.forms[-1].kind != "structural"]
+    assert len(rows) > 100
+    bare = [Row(r.domain, r.op_type, r.since, r.inputs, r.outputs, r.forms[-1:], zero=r.zero) for r in rows]
+    assert not [row.op_type for row in bare if nonlinear_results(row, registered())]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ X = np.array([1.0, -2.0, 3.0], np.float32)
 def gradient(rule: Any, n: str = "n") -> onnx.ModelProto:
     """The gradient model of z = (x + w) + w where `rule` stands for the rule of Add: it is called B."""
     registry = Registry(parent=registered())
-    gradgen.register_vjp("", "Add", rule, registry=registry)
+    gradgen.register_vjp("", "Add", rule, linear=False, registry=registry)
     text = f"""<ir_version: 10, opset_import: ["" : 21]>
 g (float[{n}] x, float[1] w) => (float[{n}] z) {{ v = Squeeze(w)
  y = Add(x, v)

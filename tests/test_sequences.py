@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from loops import check, derive, model
 
+import gradgen
+
 RNG = np.random.default_rng(11)
 
 
@@ -296,3 +298,15 @@ def test_parts_at_known_positions_need_no_sequence(split, keepdims):
         {"x": draw(2, 5), "grad_y": draw(2, 4 if "sizes" in split else (3 if "pair" in split else 2))},
     )
     assert isinstance(found["grad_s"], list)
+
+
+def test_a_scan_that_reads_a_sequence_is_refused_by_name():
+    text = """
+    g (double[T,2] x, double[2] w) => (double[T,2] y) {
+      s = SequenceConstruct(w, w)
+      p = Constant <value_int=1> ()
+      y = Scan <num_scan_inputs=1, body = step (double[2] v) => (double[2] u) { e = SequenceAt(s, p) u = Mul(e, v) }> (x)
+    }"""
+    check(model(text), {"x": draw(3, 2), "w": draw(2)}, wrt=["x"])
+    with pytest.raises(gradgen.GradientError, match="'s'.*write a Loop"):
+        derive(model(text), ["w"])

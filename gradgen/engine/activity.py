@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from gradgen.engine.flow import Flow, flows_of, row_of
-from gradgen.engine.registry import Registry
+from gradgen.engine.flow import Flow, flows_of
+from gradgen.engine.registry import Rules
 from gradgen.engine.rows import Row
 from gradgen.engine.subgraphs import captures
 from gradgen.engine.values import is_float
@@ -58,14 +58,13 @@ def analyse(
     nodes: Sequence[ir.Node],
     sources: Iterable[ir.Value],
     targets: Iterable[ir.Value],
-    registry: Registry,
-    opset: int,
+    rules: Rules,
     stop: Iterable[ir.Value] = (),
 ) -> Activity:
     """Activity of a topologically ordered list of nodes; no derivative flows through the values of `stop`."""
     sources = set(sources)
-    active = _active(nodes, sources, registry, opset, frozenset(stop))
-    useful, path = _useful(nodes, targets, active, registry, opset)
+    active = _active(nodes, sources, rules, frozenset(stop))
+    useful, path = _useful(nodes, targets, active, rules)
     return Activity(active, useful, path, sources)
 
 
@@ -74,8 +73,7 @@ def analyse_body(
     node: ir.Node,
     active: AbstractSet[ir.Value],
     useful: AbstractSet[ir.Value],
-    registry: Registry,
-    opset: int,
+    rules: Rules,
 ) -> Activity:
     """Activity inside one of a node's subgraphs, over all iterations: a value that is carried from one to the next may
     become active, or useful, in a later one.
@@ -84,19 +82,19 @@ def analyse_body(
         flow: what connects the subgraph with the node.
         node: the node.
         active, useful: the values outside.
-        registry, opset: where rules are looked up.
+        rules: where rows are looked up.
     """
     nodes, graph = list(flow.graph), flow.graph
     sources = flow.sources(node, active)
     while True:
-        inside = _active(nodes, sources, registry, opset)
+        inside = _active(nodes, sources, rules)
         carried = {graph.inputs[j] for o, j in flow.repeats if graph.outputs[o] in inside}
         if carried <= sources:
             break
         sources |= carried
     targets = flow.targets(node, useful)
     while True:
-        back, path = _useful(nodes, targets, inside, registry, opset)
+        back, path = _useful(nodes, targets, inside, rules)
         carried = {graph.outputs[o] for o, j in flow.repeats if graph.inputs[j] in back and graph.outputs[o] in inside}
         if carried <= targets:
             return Activity(inside, back, path)
@@ -106,19 +104,18 @@ def analyse_body(
 def _active(
     nodes: Sequence[ir.Node],
     sources: Iterable[ir.Value],
-    registry: Registry,
-    opset: int,
+    rules: Rules,
     stopped: AbstractSet[ir.Value] = frozenset(),
 ) -> set[ir.Value]:
     active = set(sources)
     for node in nodes:
-        active.update(v for v in _outputs_reached(node, active, registry, opset) if v not in stopped)
+        active.update(v for v in _outputs_reached(node, active, rules) if v not in stopped)
     return active
 
 
-def _outputs_reached(node: ir.Node, active: set[ir.Value], registry: Registry, opset: int) -> list[ir.Value]:
+def _outputs_reached(node: ir.Node, active: set[ir.Value], rules: Rules) -> list[ir.Value]:
     """The outputs that depend differentiably on active values."""
-    row = row_of(node, registry, opset)
+    row = rules.of(node)
     if not any(value in active and kind != "zero" for _, value, kind in edges(node, row)):
         return []
     outputs = [v for v in node.outputs if is_float(v.dtype)]
@@ -128,7 +125,7 @@ def _outputs_reached(node: ir.Node, active: set[ir.Value], registry: Registry, o
     reached = {
         node.outputs[k]
         for flow in flows
-        for inside in [analyse_body(flow, node, active, frozenset(), registry, opset).active]
+        for inside in [analyse_body(flow, node, active, frozenset(), rules).active]
         for o, k in flow.leaves
         if flow.graph.outputs[o] in inside
     }
@@ -137,25 +134,23 @@ def _outputs_reached(node: ir.Node, active: set[ir.Value], registry: Registry, o
 
 
 def _useful(
-    nodes: Sequence[ir.Node], targets: Iterable[ir.Value], active: set[ir.Value], registry: Registry, opset: int
+    nodes: Sequence[ir.Node], targets: Iterable[ir.Value], active: set[ir.Value], rules: Rules
 ) -> tuple[set[ir.Value], list[ir.Node]]:
     useful = set(targets)
     path = []
     for node in reversed(nodes):
         if not any(v in useful and v in active for v in node.outputs):
             continue
-        operands = _operands_needed(node, active, useful, registry, opset)
+        operands = _operands_needed(node, active, useful, rules)
         if operands:
             useful.update(operands)
             path.append(node)
     return useful, path[::-1]
 
 
-def _operands_needed(
-    node: ir.Node, active: set[ir.Value], useful: set[ir.Value], registry: Registry, opset: int
-) -> list[ir.Value]:
+def _operands_needed(node: ir.Node, active: set[ir.Value], useful: set[ir.Value], rules: Rules) -> list[ir.Value]:
     """The active operands and captured values on which the useful outputs depend differentiably."""
-    row = row_of(node, registry, opset)
+    row = rules.of(node)
     operands = [value for _, value, kind in edges(node, row) if kind != "zero" and value in active]
     flows = flows_of(node, row)
     if not flows:
@@ -163,7 +158,7 @@ def _operands_needed(
     needed: set[ir.Value | None] = set()
     receiving = {v for v in node.outputs if v in useful and v in active}
     for flow in flows:
-        inside = analyse_body(flow, node, active, receiving, registry, opset)
+        inside = analyse_body(flow, node, active, receiving, rules)
         needed.update(node.inputs[i] for i, j in flow.enters if inside.receives(flow.graph.inputs[j]))
         needed.update(v for v in inside.useful if v in active)
         needed.update(value for value, output in flow.around(node) if output in receiving)

@@ -11,11 +11,13 @@ import onnx
 import onnx_ir as ir
 
 from gradgen.engine.bodies import Subgraph, make_graph
-from gradgen.engine.inference import evaluate, infer_graphs, infer_types, shape_elements
+from gradgen.engine.contract import contradict, merge_shapes
+from gradgen.engine.inference import evaluate, infer_graphs, infer_types
 from gradgen.engine.keys import attribute_key
 from gradgen.engine.values import AttributeParameter, Value
 from gradgen.errors import GradientError
 from gradgen.rules import peephole
+from gradgen.rules.elements import shape_elements
 from gradgen.rules.lang import DOMAIN, OPSET, RuleFunction, building
 
 FOLD_LIMIT = 4096
@@ -241,13 +243,14 @@ class Builder:
 
 
 def _shaped(function: RuleFunction, result: Any, args: Sequence[Any]) -> Any:
-    """By contract `sum_to` and every `*_like` have the shape of their last argument."""
+    """By contract `sum_to` and every `*_like` have the shape of their last argument; what they give is checked."""
     last = args[-1] if args else None
     if function.shaped_as_last and isinstance(last, Value) and last.shape is not None and isinstance(result, Value):
-        if result.shape is None or len(result.shape) != len(last.shape):
-            result.shape = last.shape
-        else:
-            result.shape = tuple(r if isinstance(r, int) else s for r, s in zip(result.shape, last.shape, strict=True))
+        if contradict(result.shape, last.shape):
+            raise GradientError(
+                f"'{function.name}' gives the shape {result.shape} where its last argument has {last.shape}"
+            )
+        result.shape = merge_shapes(result.shape, last.shape)
     return result
 
 

@@ -7,7 +7,7 @@ import onnx.helper
 import onnx.shape_inference
 
 from gradgen.engine.inference import infer_shapes
-from gradgen.engine.reading import all_graphs
+from gradgen.engine.protos import all_graphs
 from gradgen.errors import GradientError
 
 _ERRORS = (onnx.shape_inference.InferenceError, RuntimeError, ValueError)

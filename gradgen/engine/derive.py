@@ -10,8 +10,9 @@ import onnx_ir as ir
 from gradgen.engine.activity import Activity, analyse, analyse_body, edges
 from gradgen.engine.expand import expand, expands
 from gradgen.engine.flow import flows_of
+from gradgen.engine.labels import node_label
 from gradgen.engine.link import Linker
-from gradgen.engine.plan import Step, apply_forward, make_step, node_label
+from gradgen.engine.plan import Step, apply_forward, make_step
 from gradgen.engine.rows import Row
 from gradgen.engine.walk import reverse
 from gradgen.errors import GradientError
@@ -59,7 +60,7 @@ def plan_graph(
     while True:
         sources = [expanded.get(v, v) for v in sources]
         targets = [expanded.get(v, v) for v in targets]
-        activity = analyse(list(graph), sources, targets, linker.registry, linker.opset, stop)
+        activity = analyse(list(graph), sources, targets, linker.rules, stop)
         if not any([expand(n, graph, linker, expanded) for n in activity.path if expands(_row(n, linker))]):
             break
     problems = list(_problems(activity, linker, where))
@@ -79,7 +80,7 @@ def plan_graph(
 
 
 def _row(node: ir.Node, linker: Linker) -> Row | None:
-    return linker.registry.find(node.domain, node.op_type, linker.opset)
+    return linker.rules.of(node)
 
 
 def _problems(activity: Activity, linker: Linker, where: str = "") -> Iterable[str]:
@@ -108,7 +109,7 @@ def _problems(activity: Activity, linker: Linker, where: str = "") -> Iterable[s
                 yield from (f"{label}: attribute '{a}' is newer than the rule" for a in _new_attributes(node, row))
             receiving = {v for v in node.outputs if activity.receives(v)}
             for flow in flows_of(node, row):
-                inner = analyse_body(flow, node, activity.active, receiving, linker.registry, linker.opset)
+                inner = analyse_body(flow, node, activity.active, receiving, linker.rules)
                 inner.path = [n for n in inner.path if not expands(_row(n, linker)) or not has_body(n, linker)]
                 yield from _problems(inner, linker, f"{where + ' in ' if where else 'in '}'{node_label(node)}'")
 

@@ -9,6 +9,8 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from gradgen.engine.contract import conform
+from gradgen.engine.defaults import default_attributes
 from gradgen.engine.inference import type_proto
 from gradgen.engine.link import Linker
 from gradgen.engine.rows import Form, Row
@@ -22,8 +24,7 @@ def standard_body(node: ir.Node, linker: Linker) -> onnx.FunctionProto | None:
     """The function by which the standard defines the op for these types and attributes, or None."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     try:
-        version = linker.opset if domain == "" else (node.version or 1)
-        schema: Any = onnx.defs.get_schema(node.op_type, version, domain)
+        schema: Any = onnx.defs.get_schema(node.op_type, linker.version(node), domain)
     except onnx.defs.SchemaError:
         return None
     if schema.has_function:
@@ -58,7 +59,7 @@ def expand(node: ir.Node, graph: ir.Graph, linker: Linker, replaced: dict[ir.Val
     # Never calls into the function library, whatever the linker does with rules: the nodes have to be differentiated.
     shared = (linker.registry, linker.opset, linker.knowledge, linker.names, linker.constants)
     inline = Linker(graph, *shared).anchored(node)
-    row = linker.registry.find(node.domain, node.op_type, linker.opset)
+    row = linker.rules.of(node)
     if row is not None and row.forward is not None:
         outputs: Mapping[int, ir.Value] | None = _forward(node, row, row.forward, inline)
     else:
@@ -119,7 +120,6 @@ def _forward(node: ir.Node, row: Row, form: Form, linker: Linker) -> dict[int, i
 def _standard(node: ir.Node, linker: Linker) -> dict[int, ir.Value] | None:
     """Link the standard's body of an op in front of a node; the outputs that the node has, by position; None if none."""
     from gradgen.engine.builder import Builder
-    from gradgen.engine.plan import _default_attributes
 
     outer = captures(node)
     with _own_names(outer, linker) as free:
@@ -137,7 +137,10 @@ def _standard(node: ir.Node, linker: Linker) -> dict[int, ir.Value] | None:
     names: dict[str, str] = {}
     actual = [v for v in operands if v is not None]
     described: list[Value | None] = [None if v is None else linker.knowledge.describe(v, names) for v in operands]
-    attributes: dict[str, Any] = {**_default_attributes(node.domain, node.op_type, linker.opset), **node.attributes}
+    attributes: dict[str, Any] = {
+        **default_attributes(node.domain, node.op_type, linker.version(node)),
+        **node.attributes,
+    }
     builder = Builder(linker.registry.body, linker.opset, lenient=True)
     results = builder.inline(body, described, attributes)
     found = dict(zip(positions, results, strict=True))
@@ -167,8 +170,9 @@ def replace_value(old: ir.Value, new: ir.Value, linker: Linker, graph: ir.Graph)
         producer = old.producer()
         assert producer is not None
         graph.insert_before(producer, node)
+        node.outputs[0].type, node.outputs[0].shape = new.type, new.shape
         new = node.outputs[0]
-    new.type, new.shape = old.type or new.type, old.shape or new.shape
+    conform(new, old, f"the body of '{old.name}'")
     name = old.name
     old.name = linker.names.unique(f"{name}/replaced")
     new.name = name

@@ -29,7 +29,13 @@ def base_of(model: onnx.ModelProto | ir.Model) -> tuple[onnx.ModelProto, Path]:
     proto = ir.to_proto(model)
     external = {n: t for n, v in model.graph.initializers.items() if isinstance(t := v.const_value, ir.ExternalTensor)}
     bases = {name: Path(tensor.base_dir) for name, tensor in external.items()}
-    first = next(iter(bases.values()), Path())
+    inner = {Path(tensor.base_dir) for tensor in _inner_external(model)}
+    first = next(iter([*inner, *bases.values()]), Path())
+    if len({folder.resolve() for folder in inner}) > 1:
+        folders = ", ".join(sorted(f"'{folder}'" for folder in inner))
+        raise GradientError(
+            f"the external data of nodes and subgraphs is in several folders, {folders}: put it into one"
+        )
     for tensor in proto.graph.initializer:
         if bases.get(tensor.name, first).resolve() != first.resolve():
             one = onnx.ModelProto()
@@ -37,6 +43,18 @@ def base_of(model: onnx.ModelProto | ir.Model) -> tuple[onnx.ModelProto, Path]:
             settle_external(one, bases[tensor.name], "the model", keep=False)
             tensor.CopyFrom(one.graph.initializer[0])
     return proto, first
+
+
+def _inner_external(model: ir.Model) -> Iterator[ir.ExternalTensor]:
+    """The external tensors of nodes' attributes and of subgraphs."""
+    for graph in model.graphs():
+        for value in graph.initializers.values() if graph is not model.graph else ():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                yield value.const_value
+    for node in model.graph.all_nodes():
+        for attr in node.attributes.values():
+            if attr.type == ir.AttributeType.TENSOR and isinstance(attr.value, ir.ExternalTensor):
+                yield attr.value
 
 
 def all_external(proto: onnx.ModelProto) -> list[onnx.TensorProto]:

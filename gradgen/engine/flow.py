@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from gradgen.engine.registry import Registry, form_function
+from gradgen.engine.registry import form_function
 from gradgen.engine.rows import Row
 from gradgen.engine.subgraphs import free_values, graphs
 
@@ -69,8 +69,3 @@ def flows_of(node: ir.Node, row: Row | None) -> list[Flow]:
     if function.flows is not None:
         return function.flows(node)
     return [Flow(g, (), tuple((i, i) for i in range(len(node.outputs)))) for g in graphs(node)]
-
-
-def row_of(node: ir.Node, registry: Registry, opset: int) -> Row | None:
-    """The row of a node's op."""
-    return registry.find(node.domain, node.op_type, opset)

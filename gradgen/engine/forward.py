@@ -8,10 +8,12 @@ import onnx
 import onnx.numpy_helper
 import onnx_ir as ir
 
-from gradgen.engine.inference import set_type, type_proto
-from gradgen.engine.plan import _default_attributes
-from gradgen.engine.registry import Registry
+from gradgen.engine.defaults import default_attributes
+from gradgen.engine.inference import type_proto
+from gradgen.engine.protos import Scope, all_nodes, imports, scopes
+from gradgen.engine.registry import Registry, Rules
 from gradgen.engine.rows import Row
+from gradgen.engine.shaping import value_of
 from gradgen.engine.specialise import specialise
 from gradgen.engine.values import Value
 from gradgen.errors import GradientError
@@ -25,19 +27,11 @@ SMALL = 64
 
 def move_strays(proto: onnx.ModelProto, registry: Registry) -> None:
     """Give the nodes of the standard domain that the standard does not know, and a row does, a domain of their own."""
-    version = next((e.version for e in proto.opset_import if e.domain == ""), OPSET)
-    moved = False
-
-    def visit(nodes: Any) -> None:
-        nonlocal moved
-        for node in nodes:
-            known = node.domain or _has_schema(node.op_type, version)
-            if not known and registry.find(STRAY, node.op_type, version) is not None:
-                node.domain, moved = STRAY, True
-            for attribute in node.attribute:
-                visit(attribute.g.node)
-
-    visit(proto.graph.node)
+    rules = Rules(registry, imports(proto))
+    unknown = [n for n in all_nodes(proto.graph) if not n.domain and not _has_schema(n.op_type, rules.opset)]
+    moved = [n for n in unknown if rules.find(STRAY, n.op_type) is not None]
+    for node in moved:
+        node.domain = STRAY
     if moved:
         proto.opset_import.append(onnx.helper.make_opsetid(STRAY, 1))
 
@@ -52,50 +46,41 @@ def _has_schema(op_type: str, version: int) -> bool:
 
 def fill_bodies(proto: onnx.ModelProto, registry: Registry) -> bool:
     """Give outputs without an inferred shape the type that their op's forward body gives; whether there were any."""
-    graph = proto.graph
-    version = next((e.version for e in proto.opset_import if e.domain == ""), OPSET)
-    found_rows = [(n, registry.find(n.domain, n.op_type, version)) for n in graph.node if n.domain]
-    rows = [(n, row) for n, row in found_rows if row is not None and (row.forward or row.straight_through)]
-    if not rows:
-        return False
-    known = {v.name: v for v in [*graph.input, *graph.output, *graph.value_info]}
-    stored = {t.name: t for t in graph.initializer if t.name not in known}
+    rules = Rules(registry, imports(proto))
     found = False
-    for node, row in rows:
-        types = [known[o].type.tensor_type if o in known else None for o in node.output]
-        if all(
-            t is not None and t.elem_type and t.HasField("shape") for t, o in zip(types, node.output, strict=True) if o
-        ):
-            continue
-        values = [_value(name, known, stored) if name else None for name in node.input]
-        for index, result in _run(node, row, values, registry, max(version, OPSET)).items():
-            name = node.output[index]
-            info = known.get(name)
-            if info is None:
-                info = known[name] = graph.value_info.add(name=name)
-            before = info.SerializeToString(deterministic=True)
-            if not info.type.tensor_type.HasField("shape"):
-                info.type.CopyFrom(type_proto(result))
-            found = found or info.SerializeToString(deterministic=True) != before
+    for scope in scopes(proto.graph):
+        for node in scope.graph.node:
+            row = rules.of(node) if node.domain else None
+            if row is not None and (row.forward or row.straight_through):
+                found = _fill(node, row, scope, rules) or found
     return found
 
 
-def _value(name: str, known: dict[str, onnx.ValueInfoProto], stored: dict[str, onnx.TensorProto]) -> Value:
-    tensor = stored.get(name)
-    if tensor is not None:
-        value = Value(ir.DataType(tensor.data_type), tuple(tensor.dims))
-        if (value.size or 0) <= SMALL and tensor.data_location != onnx.TensorProto.EXTERNAL:
-            value.peek = onnx.numpy_helper.to_array(tensor)
+def _fill(node: onnx.NodeProto, row: Row, scope: Scope, rules: Rules) -> bool:
+    types = [scope.known[name].type.tensor_type if name in scope.known else None for name in node.output if name]
+    if all(t is not None and t.elem_type and t.HasField("shape") for t in types):
+        return False
+    found = False
+    values = [_value(name, scope) for name in node.input]
+    for index, result in _run(node, row, values, rules).items():
+        info = scope.info(node.output[index])
+        before = info.SerializeToString(deterministic=True)
+        if not info.type.tensor_type.HasField("shape"):
+            info.type.CopyFrom(type_proto(result))
+        found = found or info.SerializeToString(deterministic=True) != before
+    return found
+
+
+def _value(name: str, scope: Scope) -> Value | None:
+    value, tensor = value_of(scope, name), scope.stored.get(name)
+    if value is None or tensor is None or (value.size or 0) > SMALL:
         return value
-    value = Value()
-    if name in known:
-        set_type(value, known[name].type)
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        value.peek = onnx.numpy_helper.to_array(tensor)
     return value
 
 
-def _run(
-    node: onnx.NodeProto, row: Row, values: list[Value | None], registry: Registry, opset: int
-) -> dict[int, Value]:
+def _run(node: onnx.NodeProto, row: Row, values: list[Value | None], rules: Rules) -> dict[int, Value]:
     """The typed results of a forward body, by output position; none where it needs more than is known."""
     form = row.forward or row.straight_through
     assert form is not None
@@ -105,7 +90,7 @@ def _run(
             arguments[formal.rstrip("*")] = values[position:]
         elif position < len(values):
             arguments[formal] = values[position]
-    attributes = dict(_default_attributes(node.domain, node.op_type, 1))
+    attributes = dict(default_attributes(node.domain, node.op_type, rules.version(node.domain)))
     attributes.update((a.name, ir.from_proto(a)) for a in node.attribute)
     wanted = {row.output_name(k): k for k, name in enumerate(node.output) if name}
     try:
@@ -117,8 +102,8 @@ def _run(
             arguments,
             attributes,
             dict.fromkeys(wanted, True),
-            registry,
-            opset,
+            rules.registry,
+            max(rules.opset, OPSET),
         )
     except GradientError:
         return {}  # said where the node is on a path

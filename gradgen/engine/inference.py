@@ -13,8 +13,11 @@ import onnx.shape_inference
 import onnx_ir as ir
 from onnx.shape_inference import InferenceError, infer_node_outputs
 
-from gradgen.engine.products import einsum_shape
-from gradgen.engine.values import Dim, Shape, Value
+from gradgen.engine.contract import contradict, merge_shapes
+from gradgen.engine.defaults import spell_defaults, spell_node
+from gradgen.engine.values import Shape, Value
+from gradgen.rules.elements import stated_shape
+from gradgen.rules.products import CORRECTED
 
 _IR_VERSION = 10
 
@@ -51,7 +54,8 @@ def infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     """onnx's shape inference without what it gets wrong.
 
     It makes sizes of 0 of unknown ones (Attention's total length): a result of size 0 whose node reads unknown sizes
-    and no 0 is taken for unknown, and what follows from it with it. Of an Einsum's sizes it takes the first.
+    and no 0 is taken for unknown, and what follows from it with it. Of sizes that
+    broadcast it takes the first, in some ops (gradgen.rules.products).
     """
     stated: dict[int, list[onnx.ValueInfoProto]] = {}
     while True:
@@ -99,9 +103,10 @@ def _corrections(
     right: dict[int, list[onnx.ValueInfoProto]] = {}
     for index, node in enumerate(inferred.graph.node):
         results = [known[name] for name in node.output if name in known]
-        if node.op_type == "Einsum" and not node.domain and results:
+        if node.op_type in CORRECTED and not node.domain and results:
             shapes = [stored[n] if n in stored else _shape(known.get(n)) for n in node.input]
-            shape = einsum_shape(next(a.s.decode() for a in node.attribute if a.name == "equation"), shapes)
+            attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+            shape = CORRECTED[node.op_type](attributes, shapes)
             if shape is not None and (index in stated or shape != _shape(results[0])):
                 right[index] = [_shaped(results[0], shape)]
             continue
@@ -126,12 +131,14 @@ def _shaped(value: onnx.ValueInfoProto, shape: Shape) -> onnx.ValueInfoProto:
     return onnx.helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, shape)
 
 
-def node_proto(node: Any) -> onnx.NodeProto:
-    """A body node as a NodeProto whose inputs are i0, i1, … and whose outputs are o0, o1, …"""
+def node_proto(node: Any, opset: int) -> onnx.NodeProto:
+    """A body node as a NodeProto whose inputs are i0, i1, … and whose outputs are o0, o1, …; defaults are written out
+    where onnx's inference gets them wrong."""
     proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
     proto.input.extend("" if v is None else f"i{k}" for k, v in enumerate(node.inputs))
     proto.output.extend(f"o{k}" for k in range(len(node.outputs)))
     proto.attribute.extend(ir.serde.serialize_attribute(a) for a in node.attributes.values())
+    spell_node(proto, opset)
     return proto
 
 
@@ -152,7 +159,7 @@ def infer_types(node: Any, schema: onnx.defs.OpSchema | None, opset: int) -> Non
     }
     try:
         outputs = infer_node_outputs(
-            schema, node_proto(node), types, data, None, [onnx.helper.make_opsetid("", opset)], _IR_VERSION
+            schema, node_proto(node, opset), types, data, None, [onnx.helper.make_opsetid("", opset)], _IR_VERSION
         )
     except (InferenceError, RuntimeError, ValueError):
         outputs = {}
@@ -185,6 +192,7 @@ def infer_graphs(
     model = onnx.helper.make_model(
         onnx.helper.make_graph([proto], "node", inputs, []), opset_imports=[onnx.helper.make_opsetid("", opset)]
     )
+    spell_defaults(model.graph, opset)
     try:
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.node[0]
     except (InferenceError, RuntimeError, ValueError):
@@ -193,11 +201,14 @@ def infer_graphs(
     for name, attr in node.attributes.items():
         held = [attr.value] if attr.type == ir.AttributeType.GRAPH else attr.value
         for graph, typed in zip(held, found[name], strict=True) if found[name] else ():
-            _take_types(graph, typed)
+            take_types(graph, typed)
 
 
-def _take_types(graph: ir.Graph, typed: onnx.GraphProto) -> None:
-    """Copy the types of a graph's values from its inferred form, nested graphs included."""
+def take_types(graph: ir.Graph, typed: onnx.GraphProto, named: bool = False) -> None:
+    """Copy the types that a graph's values lack from its inferred form, nested graphs included.
+
+    Names of dimensions come along where they are those of the graph, as `named` says.
+    """
     known = {v.name: v.type for v in [*typed.input, *typed.output, *typed.value_info]}
     for value in [*graph.inputs, *(v for node in graph for v in node.outputs)]:
         found = Value()
@@ -205,12 +216,12 @@ def _take_types(graph: ir.Graph, typed: onnx.GraphProto) -> None:
         if value.type is None and found.dtype is not None:
             value.type = ir.TensorType(found.dtype)
         if value.shape is None and found.shape is not None:
-            value.shape = ir.Shape([d if isinstance(d, int) else None for d in found.shape])
+            value.shape = ir.Shape([d if named or isinstance(d, int) else None for d in found.shape])
     for node, proto in zip(graph, typed.node, strict=True):
         inner = {a.name: a.g for a in proto.attribute if a.type == onnx.AttributeProto.GRAPH}
         for name, attr in node.attributes.items():
             if name in inner:
-                _take_types(attr.value, inner[name])
+                take_types(attr.value, inner[name], named)
 
 
 def _share_dtypes(node: Any, schema: onnx.defs.OpSchema) -> None:
@@ -229,65 +240,13 @@ def _refine(node: Any, schema: onnx.defs.OpSchema) -> None:
     """What onnx's inference leaves open: an element type shared with an input, a shape given by known elements."""
     _share_dtypes(node, schema)
     result = node.outputs[0]
-    if node.op_type == "Einsum" and all(v is not None for v in node.inputs):
-        result.shape = einsum_shape(node.attributes["equation"].value, [v.shape for v in node.inputs]) or result.shape
+    if node.op_type in CORRECTED and not node.domain and all(v is not None for v in node.inputs):
+        attributes = {name: a.value for name, a in node.attributes.items()}
+        result.shape = CORRECTED[node.op_type](attributes, [v.shape for v in node.inputs]) or result.shape
     if result.shape is None or None in result.shape:
-        shape = _target_shape(node)
-        if shape is not None:
-            result.shape = shape
-
-
-def _target_shape(node: Any) -> tuple[Dim, ...] | None:
-    if node.op_type == "ConstantOfShape" and node.inputs[0] is not None:
-        return node.inputs[0].elements
-    if len(node.inputs) < 2 or node.inputs[1] is None or node.inputs[1].elements is None:
-        return None
-    elements, source = node.inputs[1].elements, node.inputs[0]
-    if node.op_type == "Expand" and source.shape is not None and len(source.shape) <= len(elements):
-        padded = (1,) * (len(elements) - len(source.shape)) + source.shape
-        return tuple(e if s == 1 or s == e else (s if e == 1 else None) for s, e in zip(padded, elements, strict=True))
-    if node.op_type == "Reshape":
-        keep_zero = "allowzero" in node.attributes and node.attributes["allowzero"].value == 1
-        if -1 in elements or (0 in elements and not keep_zero):
-            return None
-        return elements
-    return None
-
-
-def shape_elements(node: Any) -> tuple[Dim, ...] | None:
-    """The elements of an integer tensor computed from shapes, where onnx's inference sees only its type."""
-    op_type, inputs = node.op_type, node.inputs
-    first = inputs[0] if inputs else None
-    if first is None:
-        return None
-    if op_type == "Shape" and first.shape is not None:
-        start = node.attributes["start"].value if "start" in node.attributes else 0
-        end = node.attributes["end"].value if "end" in node.attributes else None
-        return first.shape[slice(start, end)]
-    if op_type == "Size" and first.size is not None:
-        return (first.size,)
-    if op_type == "Concat" and all(v is not None and v.elements is not None for v in inputs):
-        return tuple(e for v in inputs for e in v.elements)
-    if first.elements is None:
-        return None
-    if op_type in ("Squeeze", "Unsqueeze", "Identity") and (op_type == "Identity" or len(first.elements) == 1):
-        return first.elements if node.outputs[0].shape is not None and len(node.outputs[0].shape) <= 1 else None
-    if op_type == "Reshape" and node.outputs[0].shape is not None and len(node.outputs[0].shape) <= 1:
-        return first.elements
-    if op_type == "Cast" and node.outputs[0].dtype == ir.DataType.INT64:
-        return first.elements
-    if op_type == "Gather" and len(inputs) == 2 and inputs[1] is not None and inputs[1].const is not None:
-        index, size = inputs[1].const, len(first.elements)
-        if index.ndim <= 1 and first.shape is not None and len(first.shape) == 1 and (abs(index + 0.5) < size).all():
-            return tuple(first.elements[int(i)] for i in index.reshape(-1))
-    if op_type == "Slice" and first.shape is not None and len(first.shape) == 1:
-        bounds = [v.const.reshape(-1) for v in inputs[1:] if v is not None and v.const is not None]
-        if len(bounds) == len(inputs) - 1 and len(bounds) >= 2 and all(b.size == 1 for b in bounds):
-            step = int(bounds[3][0]) if len(bounds) > 3 else 1
-            start, end = int(bounds[0][0]), int(bounds[1][0])
-            if step > 0:
-                return first.elements[start:end:step] if abs(start) < 2**31 else None
-    return None
+        shape = stated_shape(node)
+        if shape is not None and not contradict(result.shape, shape):
+            result.shape = merge_shapes(result.shape, shape)
 
 
 def evaluate(node: Any, opset: int) -> np.ndarray | None:
@@ -300,7 +259,7 @@ def evaluate(node: Any, opset: int) -> np.ndarray | None:
     given = {f"i{k}": v for k, v in enumerate(node.inputs) if v is not None}
     feeds = {name: v.const for name, v in given.items()}
     graph = onnx.helper.make_graph(
-        [node_proto(node)],
+        [node_proto(node, opset)],
         "fold",
         [onnx.helper.make_value_info(name, type_proto(v)) for name, v in given.items()],
         [onnx.helper.make_value_info("o0", onnx.TypeProto())],

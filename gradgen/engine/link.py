@@ -9,9 +9,11 @@ import numpy as np
 import onnx_ir as ir
 
 from gradgen.engine.bodies import bind_captures
+from gradgen.engine.contract import conform, ir_shape
 from gradgen.engine.keys import attribute_key
+from gradgen.engine.labels import with_origins
 from gradgen.engine.names import Names
-from gradgen.engine.registry import Registry, is_random
+from gradgen.engine.registry import Registry, Rules, is_random
 from gradgen.engine.rows import Form
 from gradgen.engine.specialise import Template, specialise
 from gradgen.engine.subgraphs import graphs, graphs_of, settle
@@ -23,13 +25,6 @@ CONSTANT_MARK = "gradgen.constant"
 CONST_LIMIT = {"i": 256, "u": 256, "b": 256, "f": 16}
 
 Arguments = Mapping[str, Any]
-
-
-def ir_shape(value: ir.Value) -> tuple[int | str | None, ...] | None:
-    """A value's shape as sizes, names and None."""
-    if value.shape is None:
-        return None
-    return tuple([d if isinstance(d, int) else d.value for d in value.shape.dims])
 
 
 def small(array: np.ndarray) -> np.ndarray | None:
@@ -139,6 +134,7 @@ class Linker:
         self.knowledge = knowledge
         self.names = names
         self.constants = constants
+        self.rules = Rules(registry, {**constants.imports, "": opset})
         self._anchor: ir.Node | None = None
         self.public: set[str] = set()
 
@@ -150,7 +146,7 @@ class Linker:
 
     def draws(self, node: ir.Node) -> bool:
         """Whether a node draws random numbers, and so must never be repeated."""
-        row = self.registry.find(node.domain, node.op_type, self.opset)
+        row = self.rules.of(node)
         if row is not None and isinstance(row.random, str):
             switch = next((v for i, v in enumerate(node.inputs) if row.input_name(i) == row.random), None)
             known = None if switch is None else self.knowledge.constant(switch)
@@ -161,9 +157,7 @@ class Linker:
 
     def version(self, node: ir.Node) -> int:
         """The version of a node's operator set that its model imports."""
-        if node.domain in ("", "ai.onnx"):
-            return self.opset
-        return self.constants.imports.get(node.domain) or node.version or 1
+        return self.rules.version(node.domain)
 
     def append(self, node: ir.Node) -> None:
         """Put a node at the linker's place."""
@@ -269,16 +263,19 @@ class Linker:
         return out
 
     def publish(self, value: ir.Value, name: str, like: ir.Value) -> ir.Value:
-        """Give a result its public name, and the type and shape of `like`; one that has a name already is copied."""
+        """Give a result, of the type and shape of `like`, its public name; one that has a name already is copied.
+
+        Raises:
+            GradientError: its type or shape contradicts that of `like`.
+        """
+        conform(value, like, f"the backward pass of '{name}'")
         producer = value.producer()
         named = value.is_graph_output() or value.name in self.public
         if producer is None or named or "gradgen.node" not in producer.metadata_props:
-            value = self.node("Identity", [value], like, f"{name}/value")
+            source, value = value, self.node("Identity", [value], like, f"{name}/value")
+            conform(value, source, f"the backward pass of '{name}'")
         value.name = name
         self.public.add(name)
-        value.type = like.type or value.type
-        if like.shape is not None:
-            value.shape = like.shape
         return value
 
     def _link(
@@ -315,7 +312,7 @@ class Linker:
                 ),
             )
         except UnknownTypeError as error:
-            reason = _with_origins(str(error), actual)
+            reason = with_origins(str(error), actual)
             raise GradientError(f"{origin}: rule '{rule}' cannot be applied: {reason}") from error
         except GradientError as error:
             raise GradientError(f"{origin}: rule '{rule}': {error}") from error
@@ -381,16 +378,6 @@ def _library_template(function: RuleFunction, values: list[Value], registry: Reg
     with building(builder):
         result = builder.call(function, values, {})
     return Template(values, {"result": result}, needed(builder.nodes, [result]))
-
-
-def _with_origins(text: str, values: Sequence[ir.Value]) -> str:
-    """A message in which the values that gradgen computes are followed by the node that they come from."""
-    for value in values:
-        producer = value.producer()
-        source = None if producer is None else producer.metadata_props.get("gradgen.node")
-        if source:
-            text = text.replace(f"'{value.name}'", f"'{value.name}' (computed for '{source}')")
-    return text
 
 
 def _signature(value: Value | None) -> Any:

@@ -6,14 +6,16 @@ import functools
 
 import onnx
 import onnx_ir as ir
-from onnx_ir.passes.common import ShapeInferencePass
 
 from gradgen.engine import adapters, adapters_image
 from gradgen.engine.adapters import Adapter, Edit
+from gradgen.engine.inference import take_types
+from gradgen.engine.shaping import infer_types_of
 from gradgen.errors import GradientError
+from gradgen.rules.lang import OPSET
 
 OLDEST = 7  # the oldest opset whose every later change has a decision below
-TARGET = 21
+TARGET = OPSET
 
 # The new version takes the old form and means the same by it: more element types, attributes whose default is the
 # old behaviour, inputs that became optional, wording.
@@ -191,22 +193,8 @@ def raise_opset(model: ir.Model, target: int = TARGET) -> None:
 
 
 def _infer(model: ir.Model) -> None:
-    """Infer types and shapes at the old opset.
-
-    onnx leaves the rank of a Reshape to a computed shape open, though the length of that shape states it; it is
-    filled in, and what follows from it inferred again.
-    """
-    found = True
-    while found:
-        ShapeInferencePass(check_type=False, strict_mode=False)(model)
-        found = False
-        for node in model.graph.all_nodes():
-            if (node.domain, node.op_type) != ("", "Reshape") or node.outputs[0].shape is not None:
-                continue
-            length = next(iter(getattr(node.inputs[1], "shape", None) or ()), None)
-            if isinstance(length, int):
-                node.outputs[0].shape = ir.Shape([None] * length)
-                found = True
+    """Infer types and shapes at the old opset."""
+    take_types(model.graph, infer_types_of(ir.to_proto(model)).graph, named=True)
 
 
 def _names(model: ir.Model) -> set[str]:
@@ -252,7 +240,7 @@ def _problem(edit: Edit, version: int) -> str | None:
         reason = f"opset {version} has no such operator: replace it, or import the domain that defines it"
     elif schema.deprecated and since == last.since_version:
         reason = f"it was removed from the standard in opset {since}: export the model again"
-    elif version < OLDEST and last.since_version > since and _schema(op, OLDEST).since_version > since:  # type: ignore
+    elif version < OLDEST and last.since_version > since and _schema(op, OLDEST).since_version > since:  # type: ignore[union-attr]
         reason = f"its form is older than opset {OLDEST}: export the model at opset {OLDEST} or later"
     elif last.since_version > since and last.since_version not in CHANGES.get(op, ()):
         reason = f"it changed in opset {last.since_version}, for which there is no adapter: export at opset {TARGET}"

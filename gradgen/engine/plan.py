@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
-import onnx
 import onnx_ir as ir
 
 from gradgen.engine.activity import Activity
 from gradgen.engine.conditions import holds
+from gradgen.engine.defaults import default_attributes
 from gradgen.engine.expand import replace_value
+from gradgen.engine.labels import node_label
 from gradgen.engine.link import Linker
 from gradgen.engine.registry import rule_function
 from gradgen.engine.rows import Form, Row
@@ -69,32 +69,13 @@ def operand(row: Row, name: str, inputs: Sequence[ir.Value | None], outputs: Seq
     return None
 
 
-def node_label(node: ir.Node) -> str:
-    """A node's name; that of its first output where it has none."""
-    return node.name or next((v.name for v in node.outputs if v.name), "") or node.op_type
-
-
 def _exists(value: ir.Value | None) -> bool:
     return value is not None and value.name != ""
 
 
-@cache
-def _default_attributes(domain: str, op_type: str, version: int) -> dict[str, ir.Attr]:
-    try:
-        schema = onnx.defs.get_schema(op_type, version, domain)
-    except onnx.defs.SchemaError:
-        return {}
-    return {
-        name: ir.serde.deserialize_attribute(a.default_value)
-        for name, a in schema.attributes.items()
-        if a.default_value.name
-    }
-
-
 def bind_attributes(node: ir.Node, row: Row, linker: Linker) -> dict[str, ir.Attr]:
     """The node's attributes with the schema's defaults, and those that depend on the node (strides, pads, …)."""
-    version = linker.opset if node.domain in ("", "ai.onnx") else (node.version or 1)
-    attributes = {**_default_attributes(node.domain, node.op_type, version), **node.attributes}
+    attributes = {**default_attributes(node.domain, node.op_type, linker.version(node)), **node.attributes}
     if row.defaults:
         names: dict[str, str] = {}
         known = {

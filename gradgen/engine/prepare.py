@@ -9,22 +9,23 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.inliner
-import onnx.shape_inference
 import onnx_ir as ir
 
 from gradgen.engine.declarations import check_declarations
 from gradgen.engine.external import BASE_KEY
 from gradgen.engine.forward import fill_bodies, move_strays
-from gradgen.engine.inference import evaluate, infer_shapes, shape_elements
+from gradgen.engine.inference import evaluate, type_proto
 from gradgen.engine.link import Knowledge, small
 from gradgen.engine.opsets import raise_opset
+from gradgen.engine.protos import imports, scopes
 from gradgen.engine.reading import Model, check, densify, normalise_domains, open_dimensions, read
-from gradgen.engine.registry import Registry, is_random
+from gradgen.engine.registry import Registry, Rules, is_random
 from gradgen.engine.settling import settle
+from gradgen.engine.shaping import infer_types_of, value_of
 from gradgen.engine.subgraphs import graphs
 from gradgen.engine.values import is_float
-
-MODEL_OPSET = 21
+from gradgen.rules.elements import shape_elements
+from gradgen.rules.lang import OPSET
 
 
 @dataclass(eq=False)
@@ -70,13 +71,15 @@ def prepare(model: Model, registry: Registry, types: bool = True) -> Prepared:
         ir_model.graph.inputs.extend(kept)
     opset = ir_model.opset_imports.get("")
     if opset is None:
-        ir_model.opset_imports[""] = opset = MODEL_OPSET
-    if opset < MODEL_OPSET and types:
-        raise_opset(ir_model, MODEL_OPSET)
+        ir_model.opset_imports[""] = opset = OPSET
+    if opset < OPSET and types:
+        raise_opset(ir_model, OPSET)
         ir_model = _from_proto(infer(ir.to_proto(ir_model), registry))
-        opset = MODEL_OPSET
+        opset = OPSET
     if types:
-        ir_model = settle(ir_model, registry, opset, lambda m: _from_proto(infer(ir.to_proto(m), registry)))
+        ir_model = settle(
+            ir_model, Rules(registry, ir_model.opset_imports), lambda m: _from_proto(infer(ir.to_proto(m), registry))
+        )
     return Prepared(ir_model, opset, as_ir)
 
 
@@ -101,44 +104,10 @@ def infer(proto: onnx.ModelProto, registry: Registry, declared: bool = False) ->
         GradientError: with `declared`, if the types that the model declares are not those that its nodes compute.
     """
     overridable = _take_overridable(proto)
-    spelled = _spell_defaults(proto)
-    if declared:
-        check_declarations(proto)
-    while True:
-        try:
-            proto = infer_shapes(proto)
-        except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
-            break
-        if not any([_fill_ranks(proto.graph), _fill_alike(proto, registry), fill_bodies(proto, registry)]):
-            break
+    fills = [functools.partial(fill, registry=registry) for fill in (_fill_alike, fill_bodies)]
+    proto = infer_types_of(proto, fills, check_declarations if declared else None)
     proto.graph.initializer.extend(overridable)
-    for node, given in zip(proto.graph.node, spelled, strict=True):
-        del node.attribute[given:]
     return proto
-
-
-def _spell_defaults(proto: onnx.ModelProto) -> list[int]:
-    """Write out integer attributes that are absent and not 0 by default: onnx's inference takes some of them for 0.
-
-    Returns how many attributes each node of the main graph had.
-    """
-    opset = next((e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")), MODEL_OPSET)
-    counts = [len(node.attribute) for node in proto.graph.node]
-    for node in proto.graph.node:
-        defaults = _nonzero_defaults(node.op_type, opset) if not node.domain else ()
-        if defaults:
-            given = {a.name for a in node.attribute}
-            node.attribute.extend(a for a in defaults if a.name not in given)
-    return counts
-
-
-@functools.cache
-def _nonzero_defaults(op_type: str, opset: int) -> tuple[onnx.AttributeProto, ...]:
-    try:
-        schema = onnx.defs.get_schema(op_type, opset, "")
-    except onnx.defs.SchemaError:
-        return ()
-    return tuple(a.default_value for a in schema.attributes.values() if a.default_value.i)
 
 
 def _take_overridable(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
@@ -152,65 +121,25 @@ def _take_overridable(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
     return [t for t in every if t.name in inputs]
 
 
-def _fill_ranks(graph: onnx.GraphProto) -> bool:
-    """Give results of computed shapes the rank that the length of the shape states; whether there were any."""
-    computed = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}
-    nodes = [n for n in graph.node if n.op_type in computed and not n.domain]
-    if not nodes:
-        return False
-    known = {v.name: v for v in [*graph.input, *graph.output, *graph.value_info]}
-    lengths = {t.name: t.dims[0] for t in graph.initializer if len(t.dims) == 1}
-    found = False
-    for node in nodes:
-        position = computed[node.op_type]
-        info = known.get(node.output[0]) if len(node.input) > position else None
-        if info is None or info.type.tensor_type.HasField("shape") or not info.type.HasField("tensor_type"):
-            continue
-        shape = known.get(node.input[position])
-        length = lengths.get(node.input[position])
-        if length is None and shape is not None and len(shape.type.tensor_type.shape.dim) == 1:
-            dim = shape.type.tensor_type.shape.dim[0]
-            length = dim.dim_value if dim.HasField("dim_value") else None
-        if length is None or (node.op_type == "Expand" and not _ranked(known.get(node.input[0]), length)):
-            continue
-        info.type.tensor_type.shape.SetInParent()
-        info.type.tensor_type.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in range(length))
-        found = True
-    return found
-
-
 def _fill_alike(proto: onnx.ModelProto, registry: Registry) -> bool:
     """Give outputs without an inferred shape the type of the input that their row names; whether there were any."""
-    graph = proto.graph
-    version = next((e.version for e in proto.opset_import if e.domain == ""), MODEL_OPSET)
-    known = {v.name: v for v in [*graph.input, *graph.output, *graph.value_info]}
-    known |= {
-        t.name: onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims))
-        for t in graph.initializer
-        if t.name not in known
-    }
+    rules = Rules(registry, imports(proto))
     found = False
-    for node in graph.node:
-        row = registry.find(node.domain, node.op_type, version)
-        if row is None or not row.like or row.straight_through is not None:
-            continue
-        inputs = {row.input_name(i): name for i, name in enumerate(node.input)}
-        for index, name in enumerate(node.output):
-            source = known.get(inputs.get(row.like.get(row.output_name(index), ""), ""))
-            info = known.get(name)
-            if source is None or not source.type.tensor_type.HasField("shape"):
+    for scope in scopes(proto.graph):
+        for node in scope.graph.node:
+            row = rules.of(node)
+            if row is None or not row.like or row.straight_through is not None:
                 continue
-            if info is None:
-                info = known[name] = graph.value_info.add(name=name)
-            if not info.type.tensor_type.HasField("shape"):
-                info.type.CopyFrom(source.type)
-                found = True
+            inputs = {row.input_name(i): name for i, name in enumerate(node.input)}
+            for index, name in enumerate(node.output):
+                source = value_of(scope, inputs.get(row.like.get(row.output_name(index), ""), ""))
+                if source is None or source.shape is None or not name:
+                    continue
+                info = scope.info(name)
+                if not info.type.tensor_type.HasField("shape"):
+                    info.type.CopyFrom(type_proto(source))
+                    found = True
     return found
-
-
-def _ranked(info: onnx.ValueInfoProto | None, most: int) -> bool:
-    """Whether a value's rank is known and at most `most`."""
-    return info is not None and info.type.tensor_type.HasField("shape") and len(info.type.tensor_type.shape.dim) <= most
 
 
 def _inline_functions(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
@@ -218,7 +147,7 @@ def _inline_functions(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelP
     if not proto.functions:
         return proto
     defaults = {(f.domain, f.name): list(f.attribute_proto) for f in proto.functions}
-    version = next((e.version for e in proto.opset_import if e.domain == ""), MODEL_OPSET)
+    rules = Rules(registry, imports(proto))
 
     def bind(nodes: Any) -> None:
         for node in nodes:
@@ -231,7 +160,7 @@ def _inline_functions(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelP
     for function in proto.functions:
         bind(function.node)
         del function.value_info[:]  # its dimension names are those of one call, and would be shared by all
-    kept = [(f.domain, f.name) for f in proto.functions if registry.find(f.domain, f.name, version) is not None]
+    kept = [(f.domain, f.name) for f in proto.functions if rules.find(f.domain, f.name) is not None]
     return (
         onnx.inliner.inline_selected_functions(proto, kept, exclude=True)
         if kept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from google.protobuf import json_format, text_format
 from google.protobuf.message import DecodeError
 
 from gradgen.engine.external import BASE_KEY, all_external, base_of, settle_external
-from gradgen.engine.opsets import TARGET
+from gradgen.engine.protos import all_graphs, all_nodes, subgraphs
 from gradgen.errors import GradientError
+from gradgen.rules.lang import OPSET
 
 DENSE_LIMIT = 2**30  # bytes: a model that holds more cannot be serialised together with anything else
 
@@ -93,7 +94,7 @@ def _skeleton(proto: onnx.ModelProto) -> onnx.ModelProto:
 
     It takes GroupNormalization 18 for deprecated, which runtimes run and which a later opset defines anew.
     """
-    version = next((e.version for e in proto.opset_import if not e.domain), TARGET)
+    version = next((e.version for e in proto.opset_import if not e.domain), OPSET)
     external = [t for t in proto.graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
     revived = any(_revived(n, version) for n in all_nodes(proto.graph))
     if not external and not revived:
@@ -116,7 +117,7 @@ def _skeleton(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def _revived(node: onnx.NodeProto, version: int) -> bool:
     """Whether the op is deprecated at this opset and defined again by opset 21."""
-    return not node.domain and version < TARGET and _deprecated(node.op_type, version, TARGET)
+    return not node.domain and version < OPSET and _deprecated(node.op_type, version, OPSET)
 
 
 @functools.cache
@@ -127,28 +128,6 @@ def _deprecated(op_type: str, version: int, later: int) -> bool:
     except onnx.defs.SchemaError:
         return False
     return schemas[0].deprecated and not schemas[1].deprecated
-
-
-def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph and every subgraph in it."""
-    yield graph
-    for inner in _subgraphs(graph.node):
-        yield from all_graphs(inner)
-
-
-def all_nodes(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
-    """Every node of a graph or a function, those of subgraphs included."""
-    yield from owner.node
-    for inner in _subgraphs(owner.node):
-        yield from all_nodes(inner)
-
-
-def _subgraphs(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
-    for node in nodes:
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield attribute.g
-            yield from attribute.graphs
 
 
 def _every_node(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
@@ -169,7 +148,8 @@ def normalise_domains(proto: onnx.ModelProto) -> None:
 
 def open_dimensions(proto: onnx.ModelProto) -> None:
     """Exporters write an unknown size as -1 or as "?": it is neither a size nor a name that two dimensions share."""
-    for info in [*proto.graph.input, *proto.graph.output, *proto.graph.value_info]:
+    infos = (info for g in all_graphs(proto.graph) for info in (*g.input, *g.output, *g.value_info))
+    for info in infos:
         for dim in info.type.tensor_type.shape.dim:
             if (dim.HasField("dim_value") and dim.dim_value < 0) or dim.dim_param in ("?", "-1", "None"):
                 dim.Clear()
@@ -182,7 +162,7 @@ def densify(proto: onnx.ModelProto) -> None:
             if attribute.name == "sparse_value" and node.op_type == "Constant" and not node.domain:
                 dense = _dense(attribute.sparse_tensor, node.output[0])
                 attribute.CopyFrom(onnx.helper.make_attribute("value", dense))
-    inner = (graph for owner in proto.functions for g in _subgraphs(owner.node) for graph in all_graphs(g))
+    inner = (graph for owner in proto.functions for g in subgraphs(owner.node) for graph in all_graphs(g))
     for graph in (*all_graphs(proto.graph), *inner):
         graph.initializer.extend(_dense(t, t.values.name) for t in graph.sparse_initializer)
         del graph.sparse_initializer[:]

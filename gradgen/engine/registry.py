@@ -18,11 +18,11 @@ import onnx_ir as ir
 
 from gradgen.engine.rows import Form, Row
 from gradgen.errors import GradientError
-from gradgen.rules.lang import RuleFunction
+from gradgen.rules.lang import OPSET, RuleFunction
 
 
 class Registry:
-    """A set of rows, looked up by domain, op type and opset version; what it lacks is asked of `parent`.
+    """A set of rows, looked up by domain, op type and version; what it lacks is asked of `parent`.
 
     Args:
         rows: the rows.
@@ -83,7 +83,7 @@ class Registry:
         self._bodies[name] = function
 
     def find(self, domain: str, op_type: str, version: int) -> Row | None:
-        """The row that holds for an op at an opset version, or None."""
+        """The row that holds for an op at a version of its domain's operator set, or None."""
         domain = "" if domain == "ai.onnx" else domain
         for row in reversed(self._rows.get((domain, op_type), ())):
             if row.since <= version:
@@ -108,6 +108,37 @@ class Registry:
                 function = ir.serde.deserialize_function(function)
                 self._bodies[name] = function
         return function
+
+
+class Rules:
+    """The rows that hold for one model: those of a registry, for the versions of the operator sets that it imports.
+
+    Args:
+        registry: the rows.
+        versions: the version of each operator set by domain, the standard one's under ''.
+    """
+
+    def __init__(self, registry: Registry, versions: Mapping[str, int]):
+        self.registry = registry
+        self.versions = versions
+
+    @property
+    def opset(self) -> int:
+        """The version of the standard's operator set."""
+        return self.version("")
+
+    def version(self, domain: str) -> int:
+        """The version of an operator set; where the model imports none, the one that rules are written in, or 1."""
+        domain = "" if domain == "ai.onnx" else domain
+        return self.versions.get(domain) or (OPSET if domain == "" else 1)
+
+    def find(self, domain: str, op_type: str) -> Row | None:
+        """The row that holds for an op of the model, or None."""
+        return self.registry.find(domain, op_type, self.version(domain))
+
+    def of(self, node: ir.Node | onnx.NodeProto) -> Row | None:
+        """The row that holds for a node of the model, or None."""
+        return self.find(node.domain, node.op_type)
 
 
 @cache

@@ -6,21 +6,22 @@ from collections.abc import Callable, Mapping
 
 import onnx
 import onnx.numpy_helper
-import onnx.shape_inference
 import onnx_ir as ir
 
+from gradgen.engine.contract import ir_shape
 from gradgen.engine.expand import replace_value
-from gradgen.engine.flow import Flow, flows_of, row_of, structural_form
-from gradgen.engine.link import Constants, Knowledge, Linker, ir_shape
+from gradgen.engine.flow import Flow, flows_of, structural_form
+from gradgen.engine.link import Constants, Knowledge, Linker
 from gradgen.engine.names import Names
-from gradgen.engine.registry import Registry, form_function
+from gradgen.engine.registry import Rules, form_function
+from gradgen.engine.shaping import infer_types_of
 from gradgen.engine.subgraphs import discard, free_values, graphs, hoist_initializers
 from gradgen.engine.values import Shape, is_float
 
 Deduce = Callable[[onnx.GraphProto], onnx.GraphProto]
 
 
-def settle(model: ir.Model, registry: Registry, opset: int, infer: Callable[[ir.Model], ir.Model]) -> ir.Model:
+def settle(model: ir.Model, rules: Rules, infer: Callable[[ir.Model], ir.Model]) -> ir.Model:
     """The model with its subgraphs settled; `infer` infers shapes anew after a change.
 
     A node whose rule has a `rewrite` gives way to what that returns: a branch that is known to be taken, the loop that
@@ -31,38 +32,38 @@ def settle(model: ir.Model, registry: Registry, opset: int, infer: Callable[[ir.
         return model
     hoist_initializers(model.graph)
     while True:
-        if rewritten := _rewrite(model.graph, registry, opset, _knowledge(model.graph, opset)):
+        if rewritten := _rewrite(model.graph, rules, _knowledge(model.graph, rules.opset)):
             model = infer(model)
-        before, model = model, _learn_all(model, registry, opset, infer)
+        before, model = model, _learn_all(model, rules, infer)
         if model is before and not rewritten:
             return model
 
 
-def _learn_all(model: ir.Model, registry: Registry, opset: int, infer: Callable[[ir.Model], ir.Model]) -> ir.Model:
+def _learn_all(model: ir.Model, rules: Rules, infer: Callable[[ir.Model], ir.Model]) -> ir.Model:
     """The model with all shapes inside its subgraphs that can be shown; the same one where none was new."""
     imports = [onnx.helper.make_opsetid(d, v) for d, v in model.opset_imports.items()]
 
     def deduce(graph: onnx.GraphProto) -> onnx.GraphProto:
         """A graph with inferred shapes; those of loops inside it are shown on the way."""
-        found = _infer(onnx.helper.make_model(graph, opset_imports=imports, ir_version=10))
+        found = infer_types_of(onnx.helper.make_model(graph, opset_imports=imports, ir_version=10))
         if not any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
             return found.graph
-        again = _learn_all(ir.from_proto(found), registry, opset, lambda m: ir.from_proto(_infer(ir.to_proto(m))))
+        again = _learn_all(ir.from_proto(found), rules, lambda m: ir.from_proto(infer_types_of(ir.to_proto(m))))
         return ir.to_proto(again).graph
 
     while True:
-        knowledge = _knowledge(model.graph, opset)
-        flows = [(n, f) for n in _nodes(model.graph) for f in flows_of(n, row_of(n, registry, opset))]
+        knowledge = _knowledge(model.graph, rules.opset)
+        flows = [(n, f) for n in _nodes(model.graph) for f in flows_of(n, rules.of(n))]
         if not any([_learn(node, flow, knowledge, deduce) for node, flow in flows]):
             return model
         model = infer(model)
 
 
-def rewrite_nodes(graph: ir.Graph, registry: Registry, opset: int) -> None:
+def rewrite_nodes(graph: ir.Graph, rules: Rules) -> None:
     """Let the rules of nodes with subgraphs rewrite them."""
     if any(graphs(node) for node in graph):
         hoist_initializers(graph)
-        while _rewrite(graph, registry, opset, _knowledge(graph, opset)):
+        while _rewrite(graph, rules, _knowledge(graph, rules.opset)):
             pass
 
 
@@ -86,13 +87,13 @@ def _knowledge(graph: ir.Graph, opset: int) -> Knowledge:
     return knowledge
 
 
-def _rewrite(graph: ir.Graph, registry: Registry, opset: int, knowledge: Knowledge) -> bool:
+def _rewrite(graph: ir.Graph, rules: Rules, knowledge: Knowledge) -> bool:
     """Let rules rewrite their nodes; whether any did."""
-    rewriting = [(n, f) for n in _nodes(graph) if (f := _rewriter(n, registry, opset)) is not None]
+    rewriting = [(n, f) for n in _nodes(graph) if (f := _rewriter(n, rules)) is not None]
     if not rewriting:
         return False
     names = Names.of(graph)
-    linker = Linker(graph, registry, opset, knowledge, names, Constants(graph, names))
+    linker = Linker(graph, rules.registry, rules.opset, knowledge, names, Constants(graph, names))
     changed, gone = False, set()
     for node, rewriter in rewriting:
         owner = node.graph
@@ -112,8 +113,8 @@ def _rewrite(graph: ir.Graph, registry: Registry, opset: int, knowledge: Knowled
     return changed
 
 
-def _rewriter(node: ir.Node, registry: Registry, opset: int) -> Callable | None:
-    form = structural_form(row_of(node, registry, opset))
+def _rewriter(node: ir.Node, rules: Rules) -> Callable | None:
+    form = structural_form(rules.of(node))
     return None if form is None else form_function(form).rewrite
 
 
@@ -232,13 +233,6 @@ def _supposing(body: onnx.GraphProto, shapes: Mapping[int, Shape]) -> onnx.Graph
             elif d is not None:
                 dim.dim_param = d
     return graph
-
-
-def _infer(model: onnx.ModelProto) -> onnx.ModelProto:
-    try:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
-        return model
 
 
 def _infos(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:

@@ -99,7 +99,7 @@ class StructuralContext:
         cut = cut or {}
         linker, node = self.linker, self.node
         receiving = {v for v, ct in zip(node.outputs, self.cotangents, strict=False) if ct is not None}
-        activity = analyse_body(flow, node, self.step.active, receiving, linker.registry, linker.opset)
+        activity = analyse_body(flow, node, self.step.active, receiving, linker.rules)
         graph, copied = self.copy(flow.graph)
         run = Backward(flow, graph, list(graph.inputs), copied)
         live = [j for j, v in enumerate(flow.graph.inputs) if activity.receives(v)]
@@ -133,7 +133,7 @@ class StructuralContext:
         steps, replaced = plan_graph(graph, wrt, list(targets.values()), linker, self.step.origin)
         start = Cotangents(linker, {})
         for o, value in targets.items():
-            start.add(replaced.get(value, value), seeds[o])
+            start.add(replaced.get(value, value), seeds[o], self.step.origin)
         found = reverse(steps, {v: t for v in start.values() if (t := start.total(v)) is not None}, linker)
         return [found.total(replaced.get(v, v)) for v in wrt]
 
@@ -185,7 +185,7 @@ class StructuralContext:
 
         attrs = ir.convenience.convert_attributes(attributes)
         node = ir.Node("", op_type, inputs, attrs, outputs=[self.value(op_type, ct)], name=self.step.origin)
-        row = self.linker.registry.find("", op_type, self.linker.opset)
+        row = self.linker.rules.find("", op_type)
         assert row is not None
         activity = Activity({*self.step.active, *node.outputs}, set(node.outputs), [node])
         pairs = pull_back(make_step(node, row, activity, self.linker), [ct], self.linker)

@@ -49,7 +49,7 @@ def pass_through(graph: ir.Graph, sources: Sequence[ir.Value], linker: Linker) -
     active = set(sources)
     nodes = list(graph)
     for node, following in zip(nodes, [*nodes[1:], None], strict=True):
-        row = linker.registry.find(node.domain, node.op_type, linker.opset)
+        row = linker.rules.of(node)
         standing = [v for v in node.inputs if v in done.stand_ins]
         if not standing and not any(v in active for v in (*node.inputs, *captures(node))):
             continue
@@ -161,11 +161,11 @@ def stops(
     sources whose derivatives stop there.
     """
     passed = through.stand_ins
-    rows = {n: linker.registry.find(n.domain, n.op_type, linker.opset) for n in graph}
+    rows = {n: linker.rules.of(n) for n in graph}
     if not any(row is not None and row.straight_through is not None for row in rows.values()):
         return [], set()
     nodes = list(graph)
-    active = analyse(nodes, sources, targets, linker.registry, linker.opset).active
+    active = analyse(nodes, sources, targets, linker.rules).active
     reaching = set(targets)
     for node in reversed(nodes):
         if any(v in reaching for v in node.outputs):

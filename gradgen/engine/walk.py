@@ -7,9 +7,15 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from gradgen.engine.compound import add
+from gradgen.engine.contract import conform
 from gradgen.engine.link import Linker
 from gradgen.engine.plan import Step, pull_back
 from gradgen.engine.structural import reverse_structural
+
+HINT = (
+    ": the cotangent of a value has its type and shape; in the rule, sum_to undoes broadcasting and CastLike a change "
+    "of type"
+)
 
 
 class Cotangents:
@@ -19,12 +25,13 @@ class Cotangents:
         self._linker = linker
         self._parts: dict[ir.Value, list[ir.Value]] = {v: [seed] for v, seed in seeds.items()}
 
-    def add(self, value: ir.Value, contribution: ir.Value) -> None:
-        """Add a contribution; it has the value's type and shape."""
-        if contribution.producer() is not None:
-            contribution.type = value.type or contribution.type
-            if value.shape is not None:
-                contribution.shape = value.shape
+    def add(self, value: ir.Value, contribution: ir.Value, label: str = "") -> None:
+        """Add a contribution, which has the value's type and shape; `label` says who made it.
+
+        Raises:
+            GradientError: its type or shape contradicts that of the value.
+        """
+        conform(contribution, value, label, HINT)
         self._parts.setdefault(value, []).append(contribution)
 
     def values(self) -> list[ir.Value]:
@@ -52,5 +59,5 @@ def reverse(steps: Sequence[Step], seeds: Mapping[ir.Value, ir.Value], linker: L
             continue
         pull = reverse_structural if step.form.kind == "structural" else pull_back
         for value, contribution in pull(step, incoming, linker):
-            cotangents.add(value, contribution)
+            cotangents.add(value, contribution, f"{step.origin}: rule '{step.form.rule}'")
     return cotangents

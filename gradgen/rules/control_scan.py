@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from gradgen.engine.flow import Flow
+from gradgen.errors import GradientError
 from gradgen.rules.lang import structural
 
 
@@ -34,6 +35,12 @@ def scan_vjp(context):
     carried = [j for j in range(states) if j in run.cotangents or j in run.seeds]
     sliced = [j for j in run.cotangents if j >= states]
     outer = [v for v, _ in run.captured]
+    for value in outer:
+        if not isinstance(value.type, ir.TensorType):
+            raise GradientError(
+                f"{context.step.origin} (Scan): its body reads '{value.name}', {value.type}, whose cotangent a Scan cannot "
+                "carry from step to step: read its elements outside, or write a Loop"
+            )
     sums = [context.value(f"{v.name}/sum", v) for v in outer]
     results = [
         *(context.input_cotangent(run, j) for j in carried),

@@ -213,7 +213,7 @@ def transposed_product(node: ir.Node, linker: Any) -> ir.Value | None:
     if product is None or (len(product.inputs) > 2 and product.inputs[2] is not None):
         return None
     flags = [1 - (a.as_int() if (a := product.attributes.get(k)) is not None else 0) for k in ("transB", "transA")]
-    attributes: dict[str, int | float] = {k: v for k, v in zip(("transA", "transB"), flags, strict=True) if v}
+    attributes: dict[str, Any] = {k: v for k, v in zip(("transA", "transB"), flags, strict=True) if v}
     if "alpha" in product.attributes:
         attributes["alpha"] = product.attributes["alpha"].as_float()
     result = node.outputs[0]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
-from gradgen.engine.values import Dim, Shape
+Dim = int | str | None
+Shape = tuple[Dim, ...]
 
 
 def einsum_shape(equation: str, shapes: Sequence[Shape | None]) -> Shape | None:
@@ -46,3 +48,12 @@ def _broadcast(dims: Iterable[Dim]) -> Dim:
     if sizes := [d for d in wider if isinstance(d, int)]:
         return None if every[0] == 1 else sizes[0]
     return None if len(wider) > 1 else next(iter(wider), 1)
+
+
+def _einsum(attributes: Mapping[str, Any], shapes: Sequence[Shape | None]) -> Shape | None:
+    equation = attributes["equation"]
+    return einsum_shape(equation.decode() if isinstance(equation, bytes) else equation, shapes)
+
+
+CORRECTED: dict[str, Callable[[Mapping[str, Any], Sequence[Shape | None]], Shape | None]] = {"Einsum": _einsum}
+"""By op: the shape of the one result, from attributes and the shapes of the inputs."""

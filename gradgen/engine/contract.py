@@ -1,0 +1,80 @@
+"""The contract of a rule's results: the cotangent of x has x's type and shape. A result is checked, and learns from x."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from gradgen.engine.values import Dim, Shape
+from gradgen.errors import GradientError
+
+
+def ir_shape(value: ir.Value | None) -> Shape | None:
+    """A value's shape as sizes, names and None; None for an unknown rank."""
+    if value is None or value.shape is None:
+        return None
+    return tuple([d if isinstance(d, int) else d.value for d in value.shape.dims])
+
+
+def contradict(one: Shape | None, other: Shape | None) -> bool:
+    """Whether two shapes cannot be those of one value: known ranks or known sizes differ."""
+    if one is None or other is None:
+        return False
+    return len(one) != len(other) or any(
+        a != b for a, b in zip(one, other, strict=True) if isinstance(a, int) and isinstance(b, int)
+    )
+
+
+def merge_shapes(own: Shape | None, like: Shape | None) -> Shape | None:
+    """What two shapes of one value say together: sizes before names, the names of `like` before those of `own`."""
+    if own is None or like is None:
+        return like if own is None else own
+    return tuple(_merge_dims(a, b) for a, b in zip(own, like, strict=True))
+
+
+def _merge_dims(own: Dim, like: Dim) -> Dim:
+    return own if like is None or (isinstance(own, int) and not isinstance(like, int)) else like
+
+
+def conform(value: ir.Value, like: ir.Value, label: str, hint: str = "") -> None:
+    """Check that a value can have the type and shape of another, and give it what is known of both.
+
+    Args:
+        value: a result; one that a node computes is changed in place.
+        like: the value whose type and shape it has by contract.
+        label: who made it, for the message.
+        hint: what to do, for the message.
+
+    Raises:
+        GradientError: a known type, rank or size contradicts that of `like`.
+    """
+    if value.type is like.type and value.shape is like.shape:
+        return
+    own, wanted = ir_shape(value), ir_shape(like)
+    # Elements of a sequence may differ in shape: what is known of one of them contradicts nothing.
+    tensor = isinstance(like.type, ir.TensorType) or like.type is None
+    if _other_type(value.type, like.type) or (tensor and contradict(own, wanted)):
+        raise GradientError(
+            f"{label} gives {_written(value, own)} for '{like.name}', which is {_written(like, wanted)}{hint}"
+        )
+    if value.producer() is None:
+        return
+    value.type = like.type or value.type
+    if not tensor:
+        value.shape = like.shape if like.shape is not None else value.shape
+        return
+    merged = merge_shapes(own, wanted)
+    if merged is not None and merged != own:
+        value.shape = like.shape if merged == wanted else ir.Shape(merged)
+
+
+def _other_type(one: ir.TypeProtocol | None, other: ir.TypeProtocol | None) -> bool:
+    if one is None or other is None:
+        return False
+    return type(one) is not type(other) or one.dtype != other.dtype
+
+
+def _written(value: ir.Value, shape: Shape | None) -> str:
+    kind = "a value of unknown type" if value.type is None else value.type.dtype.name.lower()
+    if value.type is not None and not isinstance(value.type, ir.TensorType):
+        kind = f"{type(value.type).__name__.removesuffix('Type').lower()} of {kind}"
+    return kind if shape is None else f"{kind}[{', '.join('?' if d is None else str(d) for d in shape)}]"

@@ -1,0 +1,110 @@
+# Requests that cannot be met: unknown names, values that are not float, arguments of another kind, ops without a rule.
+"""Tests of the errors that vjp raises about what it is asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper, parser
+
+import gradgen
+
+
+def model(text: str, more: str = "", **initializers: np.ndarray) -> onnx.ModelProto:
+    """A model of opset 21 from the text of its graph."""
+    proto = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21{more}]> {text}')
+    proto.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in initializers.items())
+    return proto
+
+
+@pytest.mark.parametrize(
+    ("wrt", "of", "message"),
+    [
+        (["xx"], ["y"], r"wrt: there is no value 'xx'; near matches: 'x'"),
+        (["x"], ["z"], r"of: there is no value 'z'"),
+        ([], ["y"], "wrt is empty"),
+        (["x"], [], "of is empty"),
+        (["s"], ["y"], "'s' is of int64, and only float tensors have a gradient"),
+    ],
+)
+def test_requests_that_cannot_be_met(wrt, of, message):
+    proto = model("g (float[2,3] x) => (float[3,2] y) { y = Reshape(x, s) }", s=np.array([3, 2]))
+    with pytest.raises(gradgen.GradientError, match=message):
+        gradgen.vjp(proto, wrt=wrt, of=of)
+
+
+def test_all_unsupported_nodes_are_listed_at_once():
+    proto = model("g (float[3] x) => (float[3] y) { [first] a = my.Op1(x)\n [second] y = my.Op2(a) }")
+    proto.opset_import.append(helper.make_opsetid("my", 1))
+    with pytest.raises(gradgen.GradientError) as error:
+        gradgen.vjp(proto)
+    assert "my::Op1" in str(error.value) and "'first'" in str(error.value)
+    assert "my::Op2" in str(error.value) and "'second'" in str(error.value)
+    assert "register_vjp" in str(error.value)
+
+
+def test_a_custom_op_with_a_standard_name_is_not_mistaken_for_it():
+    proto = model("g (float[3] x) => (float[3] y) { y = my.Mul(x, x) }")
+    proto.opset_import.append(helper.make_opsetid("my", 1))
+    with pytest.raises(gradgen.GradientError, match="my::Mul"):
+        gradgen.vjp(proto)
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"wrt": [3]}, r"wrt: a name or a list of names is asked for, not 3 \(int\)"),
+        ({"wrt": [None]}, r"not None \(NoneType\)"),
+        ({"of": 5}, "of: a name or a list of names"),
+        ({"registry": 3}, "registry is a gradgen.Registry, not int"),
+    ],
+)
+def test_arguments_of_another_kind(request_, message):
+    with pytest.raises(gradgen.GradientError, match=message):
+        gradgen.vjp(model("g (float[3] x) => (float[3] y) { y = Mul(x, x) }"), **request_)
+
+
+def test_an_op_without_a_rule_is_one_line_with_its_version_and_all_its_inputs():
+    proto = model(
+        """g (float[3] x, bool c) => (float[3] y) { h = com.x.Foo(x, x)\n y = If(c) <
+        then_branch = t () => (float[3] a) { a = com.x.Bar(h, x) }, else_branch = e () => (float[3] b) { b = Abs(h) }
+        > }""",
+        more=', "com.x" : 4',
+    )
+    with pytest.raises(gradgen.GradientError) as error:
+        gradgen.vjp(proto, wrt=["x"])
+    lines = str(error.value).splitlines()[1:-1]
+    assert [line.strip() for line in lines] == [
+        "com.x::Foo (opset 4), node 'h': no rule for the op; input 0 ('x'), input 1 ('x') depend on wrt",
+        "in 'y': com.x::Bar (opset 4), node 'a': no rule for the op; input 0 ('h'), input 1 ('x') depend on wrt",
+    ]
+
+
+def test_values_of_gradgens_own_are_followed_by_the_node_that_they_come_from():
+    import onnx_ir as ir
+
+    from gradgen.engine.labels import with_origins
+
+    node = ir.Node("", "Abs", [None], name="a/Foo/Abs", metadata_props={"gradgen.node": "a"})
+    node.outputs[0].name = "a/Foo/Abs_1"
+    found = with_origins("the rank of 'a/Foo/Abs_1' is unknown", [ir.Value(name="x"), node.outputs[0]])
+    assert found == "the rank of 'a/Foo/Abs_1' (computed for 'a') is unknown"
+
+
+def test_a_squeeze_by_no_axes_means_two_things():
+    nodes = [helper.make_node("Squeeze", ["x", "a"], ["y"])]
+
+    def squeezed(shape):
+        graph = helper.make_graph(
+            nodes,
+            "g",
+            [helper.make_tensor_value_info("x", 1, shape)],
+            [helper.make_tensor_value_info("y", 1, [None, None])],
+        )
+        graph.initializer.append(numpy_helper.from_array(np.zeros(0, np.int64), "a"))
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+    with pytest.raises(gradgen.GradientError, match="y: rule 'squeeze_vjp': an empty list of axes"):
+        gradgen.vjp(squeezed([1, 3]))
+    assert gradgen.vjp(squeezed([2, 3])).graph.output[1].name == "grad_x"
