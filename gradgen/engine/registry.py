@@ -158,7 +158,10 @@ def registry_of(registry: Registry | None) -> Registry:
     if registry is None:
         return registered()
     if not isinstance(registry, Registry):
-        raise GradientError(f"registry is a gradgen.Registry, not {type(registry).__name__}")
+        kind = type(registry).__name__
+        raise GradientError(
+            f"registry is a gradgen.Registry, not {kind}; gradgen.Registry.load(folder) reads a generated one"
+        )
     return registry
 
 
