@@ -5,15 +5,18 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx.backend.test
 
 import gradgen
 from gradgen.differences import GradientCheck, check_gradients
 from gradgen.evaluate import Evaluator
 
+KINDS = ("simple", "pytorch-operator", "pytorch-converted")
 # Float inputs that say how to compute, not what: they have no gradient by the standard.
 SETTINGS = {("Resize", 1), ("Resize", 2), ("Upsample", 1), ("Dropout", 1), ("OneHot", 0), ("OneHot", 1)}
 # How far the inputs are moved, relative to their size, when the data of a case sits where there is no derivative.
@@ -67,16 +70,52 @@ def _case(test: object) -> Case | None:
     if not model:
         return None
     inputs, outputs = ([_array(value) for value in side] for side in data[0])
+    return _as_case(test.name, model, inputs, outputs)  # type: ignore[attr-defined]
+
+
+def _as_case(name: str, model: onnx.ModelProto, inputs: list[Any], outputs: list[Any]) -> Case | None:
     if not any(map(_is_float, inputs)) or not any(map(_is_float, outputs)):
         return None
-    feeds = {value.name: array for value, array in zip(model.graph.input, inputs, strict=True)}
+    stored = {t.name for t in model.graph.initializer}
+    declared = [value.name for value in model.graph.input if value.name not in stored]
+    feeds = dict(zip(declared, inputs, strict=True))
     of = [value.name for value, array in zip(model.graph.output, outputs, strict=True) if _is_float(array)]
     nodes = list(_nodes(model.graph))
     settings = {n.input[i] for n in nodes for i in range(len(n.input)) if (n.op_type, i) in SETTINGS}
     wrt = [name for name, array in feeds.items() if _is_float(array) and name not in settings]
     if not wrt or not runs(model, feeds):
         return None
-    return Case(test.name, model, feeds, wrt, of)  # type: ignore[attr-defined]
+    return Case(name, model, feeds, wrt, of)
+
+
+@cache
+def shipped() -> dict[str, Case]:
+    """The models that the onnx package ships with data, from opset 7 on, that belong by the same measure."""
+    root = Path(onnx.backend.test.__file__).parent / "data"
+    found = {}
+    for file in sorted(path for kind in KINDS for path in root.glob(f"{kind}/*/model.onnx")):
+        model = onnx.load(file)
+        if all(e.version < 7 for e in model.opset_import if not e.domain):
+            continue
+        data = file.parent / "test_data_set_0"
+        sides = [[_read(data / f"{side}_{k}.pb", v) for k, v in enumerate(values)] for side, values in (
+            ("input", [v for v in model.graph.input if v.name not in {t.name for t in model.graph.initializer}]),
+            ("output", model.graph.output),
+        )]  # fmt: skip
+        name = f"{file.parent.parent.name}/{file.parent.name}"
+        case = _as_case(name, model, *sides)
+        if case is not None:
+            found[name] = case
+    return found
+
+
+def _read(file: Path, value: onnx.ValueInfoProto) -> Any:
+    """A stored value as an array, or as a list where it is a sequence."""
+    if value.type.HasField("sequence_type"):
+        sequence = onnx.SequenceProto()
+        sequence.ParseFromString(file.read_bytes())
+        return onnx.numpy_helper.to_list(sequence)
+    return onnx.numpy_helper.to_array(onnx.load_tensor(file))
 
 
 def _array(value: Any) -> Any:
@@ -120,6 +159,7 @@ def frozen(case: Case) -> Case | None:
     del model.graph.input[:]
     model.graph.input.extend(kept)
     model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in fixed.items())
+    model.ir_version = max(model.ir_version, 4)  # before, an initializer is an input as well
     return Case(case.name, model, {name: case.feeds[name] for name in kept_names}, case.wrt, case.of)
 
 
@@ -166,11 +206,11 @@ def compare(case: Case) -> Outcome:
 
 
 def _cotangents(case: Case, feeds: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Random ones, zero where an output is not finite: there is nothing to compare."""
+    """Random ones, zero where an output is not finite, or stands for that: there is nothing to compare."""
     rng = np.random.default_rng(0)
     outputs = Evaluator(case.model)(feeds)
     drawn = {n: rng.standard_normal(outputs[n].shape).astype(outputs[n].dtype) for n in case.of}
-    return {n: np.where(np.isfinite(outputs[n]), ct, 0).astype(ct.dtype) for n, ct in drawn.items()}
+    return {n: np.where(np.abs(outputs[n]) < 1e30, ct, 0).astype(ct.dtype) for n, ct in drawn.items()}
 
 
 def _computes_in_half(model: onnx.ModelProto) -> bool:
@@ -207,7 +247,11 @@ def _moved(case: Case, move: float) -> dict[str, np.ndarray]:
     for name in case.wrt:
         value = np.where(np.isfinite(moved[name]), moved[name], rng.standard_normal(moved[name].shape))
         size = move * max(1.0, float(np.abs(value[np.isfinite(value)]).mean()) if np.isfinite(value).any() else 1.0)
-        moved[name] = (value + size * rng.standard_normal(value.shape)).astype(moved[name].dtype)
+        noise = rng.standard_normal(value.shape)
+        # At last, away from where the value was: nothing stays close to zero that was zero.
+        moved[name] = (value + size * (noise + np.sign(noise) if move == MOVES[-1] else noise)).astype(
+            moved[name].dtype
+        )
     return moved
 
 

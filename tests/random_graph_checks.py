@@ -10,6 +10,7 @@ from random_graphs import RandomGraph, reads
 
 import gradgen
 from gradgen.differences import Quotient, directional
+from gradgen.engine.forward import STRAY
 from gradgen.engine.registry import registered
 from gradgen.evaluate import Evaluator, to_float64
 from gradgen.promote import promote_initializers
@@ -206,7 +207,8 @@ def differentiated(graph: RandomGraph) -> list[str]:
     through = []
     for node in reversed(inward):
         if wanted & {o for o in node.output if o and _carries(graph, o)}:
-            through.append(f"{node.domain}::{node.op_type}" if node.domain else node.op_type)
+            domain = node.domain or ("" if registry.find("", node.op_type, graph.opset) else STRAY)
+            through.append(f"{domain}::{node.op_type}" if domain else node.op_type)
             wanted |= {n for i, n in enumerate(reads(node)) if n in active and _passes(registry, node, graph, i)}
     return through
 
@@ -217,7 +219,8 @@ def _carries(graph: RandomGraph, name: str) -> bool:
 
 
 def _passes(registry: object, node: onnx.NodeProto, graph: RandomGraph, index: int) -> bool:
-    row = registry.find(node.domain, node.op_type, graph.opset)  # type: ignore[attr-defined]
+    find = registry.find  # type: ignore[attr-defined]
+    row = find(node.domain, node.op_type, graph.opset) or find(STRAY, node.op_type, graph.opset)
     if row is None:
         return False
     if row.forward is not None:

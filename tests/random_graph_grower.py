@@ -12,6 +12,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 from random_graph_samples import built_sample, setting, table
 
+from gradgen.engine.forward import STRAY
 from gradgen.engine.registry import registered
 from gradgen.samples import RANGE, Sample, draw
 
@@ -171,6 +172,8 @@ class Grower:
         wanted = [True] * outputs if isinstance(outputs, int) else list(outputs)
         names = [self.fresh("y") if w else "" for w in wanted]
         given = ["" if v is None else v.name for v in inputs]
+        # What onnxruntime writes into the standard domain, though the standard has no such op, is there.
+        domain = "" if domain == STRAY else domain
         node = helper.make_node(op_type, given, names, name=self.fresh("node"), domain=domain, **attributes)
         if domain:
             self.domains[domain] = 5 if domain == "ai.onnx.ml" else 1
@@ -319,8 +322,7 @@ class Grower:
         node = built.model.graph.node[0]
         stored = {t.name: numpy_helper.to_array(t) for t in built.model.graph.initializer}
         pointwise = not stored and len(built.feeds) == 1 and all(a.ndim == 0 for a in built.feeds.values())
-        # The coefficients of ai.onnx.ml are attributes, and have their sizes.
-        resized = self._sizes() if not stored and self.chance(0.5) and node.domain != "ai.onnx.ml" else {}
+        resized = self._sizes() if not stored and self.chance(0.5) and not _has_fixed_sizes(node) else {}
         given: dict[str, Value | None] = {"": None}
         for name in node.input:
             if name in stored:
@@ -353,6 +355,11 @@ class Grower:
         if pointwise and self.pool:
             return self.into(self.pick(), low, high)
         return self.supply([resized.get(s, s) for s in content.shape], low, high, avoid)
+
+
+def _has_fixed_sizes(node: onnx.NodeProto) -> bool:
+    """Whether onnxruntime runs an op on sizes that do not go together: attributes of ai.onnx.ml, caches of rotations."""
+    return node.domain == "ai.onnx.ml" or node.op_type == "RotaryEmbedding"
 
 
 def _broadcasts(own: Sequence[int], shape: Sequence[int]) -> bool:

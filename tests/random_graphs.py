@@ -10,7 +10,7 @@ import onnx
 from onnx import helper, numpy_helper
 from random_graph_grower import Grower, Leaf, kind_of, opset_imports
 from random_graph_parts import PARTS, STOPPING
-from random_graph_samples import smallest_opset, table
+from random_graph_samples import LEFT_OUT, smallest_opset, table
 
 OPSETS = (21, 21, 21, 22, 23, 24, 25, 26, 28)
 
@@ -64,7 +64,7 @@ def grow(choices: random.Random, ops: Sequence[str]) -> RandomGraph:
 
 def all_ops() -> list[str]:
     """Everything that can be drawn."""
-    return sorted({*table(), *PARTS})
+    return sorted({*table(), *PARTS} - LEFT_OUT)
 
 
 def draw_ops(choices: random.Random, seen: Mapping[str, int], among: Sequence[str] | None = None) -> list[str]:

@@ -5,13 +5,27 @@ import warnings
 
 import onnx
 import pytest
-from node_cases import cases, compare, dynamic, frozen, is_single
+from node_cases import cases, compare, dynamic, frozen, is_single, shipped
 
 import gradgen
 
 CASES = cases()
+SHIPPED = shipped()
 SINGLE = {name: case for name, case in CASES.items() if is_single(case)}
 FROZEN = {name: case for name, given in SINGLE.items() if (case := frozen(given)) is not None}
+
+_RANK = "the standard's body squeezes whatever has one element, so that no rank is known"
+REFUSED = {f"test_affine_grid_2d{suffix}_expanded": _RANK for suffix in ("", "_align_corners")}
+# Bodies of attention in which a row that is masked altogether is the softmax of -inf alone, NaN, which a Where replaces
+# afterwards. The derivative of the softmax is NaN there; Attention itself has a rule that knows better.
+_MASKED = """
+    23_boolmask_fullymasked_row_nan_robustness 23_fullymasked_qk_matmul_output_mode3_zero
+    24_fullymasked_qk_matmul_output_mode3_zero 24_qk_matmul_output_mode3_softmax_precision
+    4d_causal_nonpad_negative_offset_structural_empty causal_boolmask_nan_robustness local_window_gqa_rank4_mask
+"""
+NOT_FINITE = {f"test_attention_{name}_expanded" for name in _MASKED.split()}
+# Here half precision puts dividends on multiples of their divisors, moved or not; the other types show the same cases.
+KINKS = {"test_mod_float_edge_cases_fmod_0_float16"}
 
 
 def test_the_cases_are_there():
@@ -33,13 +47,26 @@ def test_a_wrong_gradient_is_seen(monkeypatch):
 
 
 def _judge(case):
+    if case.name in KINKS:
+        pytest.skip("sits on a kink")
     outcome = compare(case)
     wrong = [record for record in outcome.records if record.verdict == "wrong"]
+    if case.name in NOT_FINITE:
+        assert wrong and all("not finite" in record.reason for record in wrong), "take it off the list"
+        pytest.xfail("the derivative of a softmax that is NaN")
     assert not outcome.problems and not wrong, (outcome.problems, wrong)
+    if outcome.refused:
+        assert case.name in REFUSED, outcome.refused
+        pytest.skip(f"{REFUSED[case.name]}: {outcome.refused}")
     if outcome.skip:
         pytest.skip(outcome.skip)
     if outcome.moved:
         warnings.warn(f"inputs moved by {outcome.moved}: {'; '.join(outcome.notes)}", stacklevel=1)
+
+
+def test_few_are_not_right():
+    named = len(REFUSED) + len(NOT_FINITE) + len(KINKS)
+    assert named <= 0.01 * len(CASES) and {*REFUSED, *NOT_FINITE, *KINKS} <= set(CASES)
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
@@ -55,3 +82,8 @@ def test_gradient_with_constant_settings(name):
 @pytest.mark.parametrize("name", sorted(SINGLE))
 def test_gradient_with_dynamic_shapes(name):
     _judge(dynamic(SINGLE[name]))
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
+def test_gradient_of_a_shipped_model(name):
+    _judge(SHIPPED[name])

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from gradgen.engine.values import UnknownTypeError
+
 BOOL = ir.Value(type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([]))
 INT64 = ir.Value(type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([]))
 
@@ -23,8 +25,13 @@ def is_optional(value: ir.Value) -> bool:
 
 
 def element(value: ir.Value) -> ir.Value:
-    """The type of what a sequence or an optional holds, to be used as `like`."""
-    assert isinstance(value.type, ir.SequenceType | ir.OptionalType)
+    """The type of what a sequence or an optional holds, to be used as `like`.
+
+    Raises:
+        UnknownTypeError: its type is not known.
+    """
+    if not isinstance(value.type, ir.SequenceType | ir.OptionalType):
+        raise UnknownTypeError(f"the type of what '{value.name}' holds is unknown")
     return ir.Value(name=value.name, type=value.type.elem_type, shape=value.shape)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,9 @@ from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from gradgen.engine.contract import contradict, merge_shapes
 from gradgen.engine.defaults import spell_defaults, spell_node
-from gradgen.engine.values import Value
+from gradgen.engine.values import Shape, Value
 from gradgen.rules.elements import stated_shape
+from gradgen.rules.products import CORRECTED
 
 _IR_VERSION = 10
 
@@ -50,50 +51,84 @@ def set_type(value: Value, proto: onnx.TypeProto) -> None:
 
 
 def infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """onnx's shape inference without the sizes of 0 that it makes of unknown ones (Attention's total length).
+    """onnx's shape inference without what it gets wrong.
 
-    A result of size 0 whose node reads unknown sizes and no 0 is taken for unknown, and what follows from it with it.
+    It makes sizes of 0 of unknown ones (Attention's total length): a result of size 0 whose node reads unknown sizes
+    and no 0 is taken for unknown, and what follows from it with it. Of sizes that
+    broadcast it takes the first, in some ops (gradgen.rules.products).
     """
-    inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    known = {v.name: v for v in [*inferred.graph.input, *inferred.graph.output, *inferred.graph.value_info]}
-    doubtful: dict[int, list[onnx.ValueInfoProto]] = {}
-    for index, node in enumerate(inferred.graph.node):
-        sizes = {d for name in node.input for d in _sizes(known.get(name))}
-        results = [known[name] for name in node.output if 0 in _sizes(known.get(name))]
-        if results and None in sizes and 0 not in sizes:
-            doubtful[index] = results
-    if not doubtful:
-        return inferred
+    stated: dict[int, list[onnx.ValueInfoProto]] = {}
+    while True:
+        inferred = _infer(proto, stated)
+        right = _corrections(inferred, stated)
+        if right == stated:
+            return inferred
+        stated = right
+
+
+def _infer(proto: onnx.ModelProto, stated: Mapping[int, list[onnx.ValueInfoProto]]) -> onnx.ModelProto:
+    """onnx's inference, where some nodes, by position, have results of stated types."""
+    if not stated:
+        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
     # Inference passes over ops that it does not know, and takes the types of their results as they are stated.
     result = onnx.ModelProto()
     result.CopyFrom(proto)
-    stated = {v.name for v in [*result.graph.output, *result.graph.value_info]}
-    for index, values in doubtful.items():
+    declared = {v.name: v for v in [*result.graph.output, *result.graph.value_info]}
+    for index, values in stated.items():
         result.graph.node[index].domain = "gradgen.unknown"
-        for name in result.graph.node[index].output:
-            if name in known and name not in stated:
-                result.graph.value_info.append(_open(known[name]) if known[name] in values else known[name])
+        for value in values:
+            if value.name not in declared:
+                result.graph.value_info.append(value)
+            elif not declared[value.name].type.tensor_type.HasField("shape"):
+                declared[value.name].CopyFrom(value)
+            else:
+                dims = declared[value.name].type.tensor_type.shape.dim
+                for dim, found in zip(dims, value.type.tensor_type.shape.dim, strict=True):
+                    if dim.WhichOneof("value") is None:
+                        dim.CopyFrom(found)
     result.opset_import.append(onnx.helper.make_opsetid("gradgen.unknown", 1))
     result = onnx.shape_inference.infer_shapes(result, data_prop=True)
-    for index in doubtful:
+    for index in stated:
         result.graph.node[index].domain = proto.graph.node[index].domain
     del result.opset_import[-1]
     return result
 
 
-def _sizes(value: onnx.ValueInfoProto | None) -> list[int | None]:
-    dims = [] if value is None else value.type.tensor_type.shape.dim
-    return [d.dim_value if d.HasField("dim_value") else None for d in dims]
+def _corrections(
+    inferred: onnx.ModelProto, stated: Mapping[int, list[onnx.ValueInfoProto]]
+) -> dict[int, list[onnx.ValueInfoProto]]:
+    """The right types of all results of nodes of which inference gets one wrong, by the nodes' position."""
+    known = {v.name: v for v in [*inferred.graph.input, *inferred.graph.output, *inferred.graph.value_info]}
+    stored = {t.name: tuple(t.dims) for t in inferred.graph.initializer if t.name not in known}
+    right: dict[int, list[onnx.ValueInfoProto]] = {}
+    for index, node in enumerate(inferred.graph.node):
+        results = [known[name] for name in node.output if name in known]
+        if node.op_type in CORRECTED and not node.domain and results:
+            shapes = [stored[n] if n in stored else _shape(known.get(n)) for n in node.input]
+            attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+            shape = CORRECTED[node.op_type](attributes, shapes)
+            if shape is not None and (index in stated or shape != _shape(results[0])):
+                right[index] = [_shaped(results[0], shape)]
+            continue
+        if index in stated:
+            right[index] = stated[index]
+            continue
+        sizes = {d if isinstance(d, int) else None for n in node.input for d in _shape(known.get(n)) or ()}
+        if None in sizes and 0 not in sizes and any(0 in (_shape(v) or ()) for v in results):
+            right[index] = [_shaped(v, tuple(d or None for d in shape)) if (shape := _shape(v)) else v for v in results]
+    return right
 
 
-def _open(value: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
-    """The value with unknown dimensions in place of those of size 0."""
-    result = onnx.ValueInfoProto()
-    result.CopyFrom(value)
-    for dim in result.type.tensor_type.shape.dim:
-        if dim.HasField("dim_value") and dim.dim_value == 0:
-            dim.ClearField("dim_value")
-    return result
+def _shape(value: onnx.ValueInfoProto | None) -> Shape | None:
+    if value is None or not value.type.tensor_type.HasField("shape"):
+        return None
+    dims = value.type.tensor_type.shape.dim
+    return tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in dims)
+
+
+def _shaped(value: onnx.ValueInfoProto, shape: Shape) -> onnx.ValueInfoProto:
+    """A value of the same name and element type."""
+    return onnx.helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, shape)
 
 
 def node_proto(node: Any, opset: int) -> onnx.NodeProto:
@@ -205,6 +240,9 @@ def _refine(node: Any, schema: onnx.defs.OpSchema) -> None:
     """What onnx's inference leaves open: an element type shared with an input, a shape given by known elements."""
     _share_dtypes(node, schema)
     result = node.outputs[0]
+    if node.op_type in CORRECTED and not node.domain and all(v is not None for v in node.inputs):
+        attributes = {name: a.value for name, a in node.attributes.items()}
+        result.shape = CORRECTED[node.op_type](attributes, [v.shape for v in node.inputs]) or result.shape
     if result.shape is None or None in result.shape:
         shape = stated_shape(node)
         if shape is not None and not contradict(result.shape, shape):

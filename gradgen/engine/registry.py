@@ -7,10 +7,10 @@ import importlib.resources
 import importlib.util
 import os
 import threading
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import onnx
 import onnx.parser
@@ -19,6 +19,28 @@ import onnx_ir as ir
 from gradgen.engine.rows import Form, Row
 from gradgen.errors import GradientError
 from gradgen.rules.lang import OPSET, RuleFunction
+
+T = TypeVar("T")
+
+
+class Templates(dict[Any, Any]):
+    """Specialised rules by signature. It holds a limited number; the oldest give way."""
+
+    def __init__(self, limit: int = 20_000):
+        super().__init__()
+        self._limit = limit
+        self._lock = threading.Lock()
+
+    def __setitem__(self, key: Any, template: Any) -> None:
+        with self._lock:
+            super().__setitem__(key, template)
+            while len(self) > self._limit:
+                del self[next(iter(self))]
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        with self._lock:
+            super().clear()
 
 
 class Registry:
@@ -40,7 +62,8 @@ class Registry:
         self._bodies: dict[str, Any] = dict(bodies or {})
         self._given_parent = parent
         self._lock = threading.Lock()
-        self.templates: dict[Any, Any] = {}
+        self._extended: dict[tuple[str, str], Registry] = {}
+        self.templates = Templates()
         for row in rows:
             self.add(row)
 
@@ -68,15 +91,26 @@ class Registry:
 
     def add(self, row: Row) -> None:
         """Add a row; a second one for the same op and version raises GradientError."""
-        rows = self._rows.setdefault((row.domain, row.op_type), [])
-        if any(r.since == row.since for r in rows):
-            name = f"{row.domain or 'ai.onnx'}::{row.op_type}"
-            raise GradientError(
-                f"{name} has a rule for version {row.since} already; use a Registry of its own for another"
-            )
-        rows.append(row)
-        rows.sort(key=lambda r: r.since)
-        self.templates.clear()
+        with self._lock:
+            rows = self._rows.get((row.domain, row.op_type), [])
+            if any(r.since == row.since for r in rows):
+                name = f"{row.domain or 'ai.onnx'}::{row.op_type}"
+                raise GradientError(
+                    f"{name} has a rule for version {row.since} already; use a Registry of its own for another"
+                )
+            # A new list: another thread may be reading the old one.
+            self._rows[row.domain, row.op_type] = sorted([*rows, row], key=lambda r: r.since)
+            self.templates.clear()
+
+    def extended(self, row: Row) -> Registry:
+        """This registry with one more row, that of an internal op; it shares the specialised rules, and is made once."""
+        key = (row.domain, row.op_type)
+        with self._lock:
+            if key not in self._extended:
+                registry = Registry([row], parent=self)
+                registry.templates = self.templates
+                self._extended[key] = registry
+            return self._extended[key]
 
     def add_body(self, name: str, function: Any) -> None:
         """Add a compiled function (FunctionProto or onnx_ir Function)."""
@@ -105,8 +139,9 @@ class Registry:
             return self._parent.body(name)
         if isinstance(function, onnx.FunctionProto):
             with self._lock:
-                function = ir.serde.deserialize_function(function)
-                self._bodies[name] = function
+                function = self._bodies[name]
+                if isinstance(function, onnx.FunctionProto):
+                    function = self._bodies[name] = ir.serde.deserialize_function(function)
         return function
 
 
@@ -141,7 +176,19 @@ class Rules:
         return self.find(node.domain, node.op_type)
 
 
-@cache
+def once(make: Callable[[], T]) -> Callable[[], T]:
+    """A function of no arguments that is called once, also where threads ask for its result at the same time."""
+    lock, cached = threading.RLock(), cache(make)
+
+    @wraps(make)
+    def result() -> T:
+        with lock:
+            return cached()
+
+    return result
+
+
+@once
 def builtin() -> Registry:
     """The registry that gradgen ships."""
     module = importlib.import_module("gradgen.generated.registry")
@@ -165,7 +212,7 @@ def registry_of(registry: Registry | None) -> Registry:
     return registry
 
 
-@cache
+@once
 def registered() -> Registry:
     """The registry that `register_vjp` writes to, over the built-in one."""
     return Registry(parent=builtin())
