@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+from onnx import parser
 from onnxscript import opset21 as op
 from onnxscript import script
 from onnxscript.values import Opset
@@ -11,6 +12,11 @@ from onnxscript.values import Opset
 import gradgen
 
 RULES = Opset("my.rules", 1)
+
+TRACED = """from gradgen.engine.rows import Form, Row
+FORM = Form("relu_vjp", "traced", "not_on_the_path", ("dY", "X"), ("dX",))
+LIBRARIES, ROWS = [], (Row("", "Relu", 1, ("X",), ("Y",), (FORM,)),)
+"""
 
 
 @script(RULES, default_opset=op)
@@ -68,3 +74,20 @@ def test_ops_of_domains_of_ones_own_have_any_name():
 def test_a_folder_is_no_registry():
     with pytest.raises(gradgen.GradientError, match=r"not str; gradgen.Registry.load\(folder\) reads"):
         gradgen.vjp("model.onnx", registry="mine")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = (", "holds a broken library, generate it again"),
+        ("LIBRARIES = ['a.onnxtxt']", "holds a broken library"),
+        (TRACED, "the rule 'relu_vjp' is in the module 'not_on_the_path': put its folder on the Python path"),
+    ],
+)
+def test_a_library_that_cannot_be_used(tmp_path, text, message):
+    (tmp_path / "registry.py").write_text(text)
+    model = parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[3] x) => (float[3] y) { y = Relu(x) }'
+    )
+    with pytest.raises(gradgen.GradientError, match=message):
+        gradgen.vjp(model, registry=gradgen.Registry.load(tmp_path))
