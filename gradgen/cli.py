@@ -41,7 +41,7 @@ def _shared(fn: Any) -> Any:
         click.option("--inputs", "feeds", type=click.Path(path_type=Path), help="An .npz with inputs for --check, by "
                      "name. What is missing is made up: random floats, integers 0 and 1, free dimensions of 2."),
         click.option("--library", type=click.Path(path_type=Path), help="A folder that `gradgen generate --out` wrote: "
-                     "its rules go before gradgen's own."),
+                     "its rules go before gradgen's own. Modules of traced rules must be on the Python path."),
         click.option("--straight-through", is_flag=True, help="Pass gradients through quantisation."),
         click.option("--no-inline", is_flag=True, help="Keep calls into the function library, for reading."),
         click.option("-o", "--output", required=True, help="The file to write."),

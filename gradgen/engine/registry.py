@@ -85,9 +85,12 @@ class Registry:
         if spec is None or spec.loader is None or not path.is_file():
             raise GradientError(f"'{folder}' holds no generated library: there is no registry.py")
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        texts = [(path.parent / name).read_text(encoding="utf-8") for name in module.LIBRARIES]
-        return cls(module.ROWS, {f.name: f for text in texts for f in parse_functions(text)})
+        try:
+            spec.loader.exec_module(module)
+            texts = [(path.parent / name).read_text(encoding="utf-8") for name in module.LIBRARIES]
+            return cls(module.ROWS, {f.name: f for text in texts for f in parse_functions(text)})
+        except Exception as error:  # a file that somebody edited may raise anything
+            raise GradientError(f"'{folder}' holds a broken library, generate it again: {error}") from error
 
     def add(self, row: Row) -> None:
         """Add a row; a second one for the same op and version raises GradientError."""
@@ -205,7 +208,10 @@ def registry_of(registry: Registry | None) -> Registry:
     if registry is None:
         return registered()
     if not isinstance(registry, Registry):
-        raise GradientError(f"registry is a gradgen.Registry, not {type(registry).__name__}")
+        kind = type(registry).__name__
+        raise GradientError(
+            f"registry is a gradgen.Registry, not {kind}; gradgen.Registry.load(folder) reads a generated one"
+        )
     return registry
 
 
@@ -225,7 +231,12 @@ def parse_functions(text: str) -> list[onnx.FunctionProto]:
 @cache
 def rule_function(module: str, name: str) -> RuleFunction:
     """A rule of the rule language by module and name."""
-    return getattr(importlib.import_module(module), name)
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise GradientError(
+            f"the rule '{name}' is in the module '{module}': put its folder on the Python path (PYTHONPATH): {error}"
+        ) from error
 
 
 def form_function(form: Form) -> RuleFunction:
