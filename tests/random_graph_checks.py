@@ -58,7 +58,7 @@ def judge(graph: RandomGraph) -> Verdict:
             verdict.paths = differentiated(graph)
             return verdict
         reasons.append(verdict.reason)
-    return Verdict("discarded", "; ".join(reasons))
+    return Verdict("discarded", "; ".join(dict.fromkeys(reasons)))
 
 
 def _judge_at(graph: RandomGraph, feeds: Arrays) -> Verdict:
@@ -96,8 +96,7 @@ def _judge_at(graph: RandomGraph, feeds: Arrays) -> Verdict:
         base, fn = _run(primal, at)
     except Exception as error:  # a shape that depends on data may be another one in float64
         return Verdict("discarded", f"the float64 copy does not run: {error}")
-    if lists := [o for o in graph.of if not isinstance(base[o], np.ndarray)]:
-        return Verdict("discarded", f"in float64 {lists[0]} is {type(base[lists[0]])} {base[lists[0]]}")
+    base = {name: np.asarray(value) for name, value in base.items()}
     if any(base[o].shape != own[o].shape or not np.isfinite(base[o]).all() for o in graph.of):
         return Verdict("discarded", "in float64 the outputs have another shape, or are not finite")
     if any(np.abs(base[o] - own[o]).max() > 1e-2 * max(1, np.abs(own[o]).max()) for o in graph.of):

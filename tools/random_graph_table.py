@@ -38,7 +38,8 @@ def main(count: int, first: int, save: Path | None, only: tuple[str, ...]) -> No
         if verdict.kind == "refused":
             refusals[verdict.reason] += 1
         elif verdict.kind != "right":
-            click.echo(f"{seed}: {verdict.kind}: {verdict.reason[:600]} grow(random.Random({seed}), {ops})")
+            reason = " ".join(verdict.reason.split())[:400]
+            click.echo(f"{seed}: {verdict.kind}: {reason} grow(random.Random({seed}), {ops})")
             if save and verdict.kind == "wrong":
                 save.mkdir(parents=True, exist_ok=True)
                 onnx.save(graph.model(graph.feeds()), save / f"{seed}.onnx")

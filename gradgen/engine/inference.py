@@ -109,19 +109,19 @@ def _corrections(
     right: dict[int, list[onnx.ValueInfoProto]] = {}
     for index, node in enumerate(inferred.graph.node):
         results = [known[name] for name in node.output if name in known]
+        shapes = [stored[n] if n in stored else _shape(known.get(n)) for n in node.input]
+        wanted = {v.name: _shape(v) for v in results}
         if node.op_type in CORRECTED and not node.domain and results:
-            shapes = [stored[n] if n in stored else _shape(known.get(n)) for n in node.input]
             attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-            shape = CORRECTED[node.op_type](attributes, shapes)
-            if shape is not None and (index in stated or shape != _shape(results[0])):
-                right[index] = [_shaped(results[0], shape)]
-            continue
-        if index in stated:
-            right[index] = stated[index]
-            continue
-        sizes = {d if isinstance(d, int) else None for n in node.input for d in _shape(known.get(n)) or ()}
-        if None in sizes and 0 not in sizes and any(0 in (_shape(v) or ()) for v in results):
-            right[index] = [_shaped(v, tuple(d or None for d in shape)) if (shape := _shape(v)) else v for v in results]
+            found = CORRECTED[node.op_type](attributes, shapes, [_shape(known.get(n)) for n in node.output])
+            wanted |= {name: shape for name, shape in zip(node.output, found, strict=True) if name in wanted}
+        sizes = {d if isinstance(d, int) else None for shape in shapes for d in shape or ()}
+        if None in sizes and 0 not in sizes:
+            wanted = {
+                n: None if shape is None else tuple(None if d == 0 else d for d in shape) for n, shape in wanted.items()
+            }
+        if index in stated or any(wanted[v.name] != _shape(v) for v in results):
+            right[index] = [v if (shape := wanted[v.name]) is None else _shaped(v, shape) for v in results]
     return right
 
 
@@ -246,9 +246,13 @@ def _refine(node: Any, schema: onnx.defs.OpSchema) -> None:
     """What onnx's inference leaves open: an element type shared with an input, a shape given by known elements."""
     _share_dtypes(node, schema)
     result = node.outputs[0]
-    if node.op_type in CORRECTED and not node.domain and all(v is not None for v in node.inputs):
+    if node.op_type in CORRECTED and not node.domain:
         attributes = {name: a.value for name, a in node.attributes.items()}
-        result.shape = CORRECTED[node.op_type](attributes, [v.shape for v in node.inputs]) or result.shape
+        shapes = [None if v is None else v.shape for v in node.inputs]
+        for value, shape in zip(
+            node.outputs, CORRECTED[node.op_type](attributes, shapes, [v.shape for v in node.outputs]), strict=True
+        ):
+            value.shape = shape
     if result.shape is None or None in result.shape:
         shape = stated_shape(node)
         if shape is not None and not contradict(result.shape, shape):

@@ -1,4 +1,4 @@
-"""The shape of an Einsum, whose operands broadcast: onnx's inference takes the first size that it meets."""
+"""Shapes that onnx's inference gets wrong: of an Einsum that broadcasts, and of what Attention reads with a past."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 Dim = int | str | None
 Shape = tuple[Dim, ...]
+Results = Sequence[Shape | None]
 
 
 def einsum_shape(equation: str, shapes: Sequence[Shape | None]) -> Shape | None:
@@ -50,10 +51,28 @@ def _broadcast(dims: Iterable[Dim]) -> Dim:
     return None if len(wider) > 1 else next(iter(wider), 1)
 
 
-def _einsum(attributes: Mapping[str, Any], shapes: Sequence[Shape | None]) -> Shape | None:
+def _einsum(attributes: Mapping[str, Any], shapes: Sequence[Shape | None], found: Results) -> Results:
     equation = attributes["equation"]
-    return einsum_shape(equation.decode() if isinstance(equation, bytes) else equation, shapes)
+    shape = einsum_shape(equation.decode() if isinstance(equation, bytes) else equation, shapes)
+    return [found[0] if shape is None else shape]
 
 
-CORRECTED: dict[str, Callable[[Mapping[str, Any], Sequence[Shape | None]], Shape | None]] = {"Einsum": _einsum}
-"""By op: the shape of the one result, from attributes and the shapes of the inputs."""
+def _attention(attributes: Mapping[str, Any], shapes: Sequence[Shape | None], found: Results) -> Results:
+    """With a past, whose length onnx takes for 0 where it is not known: the keys read are those and the past's."""
+    key, past = shapes[1], shapes[4] if len(shapes) > 4 else None
+    if past is None:
+        return list(found)
+    lengths = past[2], None if key is None else key[-2 if len(key) == 4 else 1]
+    total = sum(n for n in lengths if isinstance(n, int)) if all(isinstance(n, int) for n in lengths) else None
+    places = {1: 2, 2: 2, 3: 3}  # in present_key, present_value and the products of queries and keys
+    return [
+        (*shape[: places[k]], total, *shape[places[k] + 1 :]) if shape is not None and k in places else shape
+        for k, shape in enumerate(found)
+    ]
+
+
+CORRECTED: dict[str, Callable[[Mapping[str, Any], Sequence[Shape | None], Results], Results]] = {
+    "Einsum": _einsum,
+    "Attention": _attention,
+}
+"""By op: the shapes of the results, from attributes, the shapes of the inputs, and those that onnx's inference finds."""
