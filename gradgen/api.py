@@ -22,12 +22,13 @@ from gradgen.engine.given import remove_given, with_given
 from gradgen.engine.link import CONSTANT_MARK, Constants, Knowledge, Linker
 from gradgen.engine.names import Names, free_prefix
 from gradgen.engine.prepare import Model, Prepared, learn_constants, prepare
+from gradgen.engine.reading import read
 from gradgen.engine.registry import Registry, Rules, registered, registry_of
 from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_initializers
 from gradgen.engine.subgraphs import all_values
 from gradgen.engine.through import Through, pass_through, stops
 from gradgen.errors import GradientError, GradientWarning
-from gradgen.request import FIXED_KEY, NAMES_KEY, check_fixed, find_values, parameter_values
+from gradgen.request import FIXED_KEY, NAMES_KEY, check_fixed, find_values, parameter_values, stored_parameters
 from gradgen.rules.lang import OPSET
 from gradgen.rules.library import zeros_like
 from gradgen.rules.rewrites import rewrite
@@ -107,6 +108,8 @@ def parameters(model: Model) -> list[str]:
     """
     registry = registered()
     with paused_collector():
+        if names := stored_parameters(read(model)[0], registry):
+            return names
         for types in (False, True):  # Constants that hold the weights have types only after inference
             prepared = prepare(model, registry, types=types)
             graph = prepared.model.graph
@@ -126,6 +129,10 @@ def paused_collector() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            if not gc.get_freeze_count():
+                # What was made meanwhile counts as old: else the first collection would scan all of it at once.
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 

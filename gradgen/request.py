@@ -8,13 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+import onnx
 import onnx_ir as ir
 
 from gradgen.engine.link import CONSTANT_MARK
-from gradgen.engine.registry import Rules
+from gradgen.engine.protos import all_nodes
+from gradgen.engine.registry import Registry, Rules
 from gradgen.engine.values import FLOATS
 from gradgen.errors import GradientError
+from gradgen.rules.lang import OPSET
 
+_FLOAT_CODES = {int(t) for t in FLOATS}
 NAMES_KEY = "gradgen.names"
 FIXED_KEY = "gradgen.fixed"
 
@@ -120,6 +124,27 @@ def parameter_values(graph: ir.Graph, rules: Rules) -> list[ir.Value]:
         constants = [n.outputs[0] for n in graph if not n.domain and n.op_type == "Constant"]
         stored = [v for v in constants if v.dtype in FLOATS and v.shape is not None and len(v.shape) > 0]
     return [v for v in stored if any(_differentiable(u, rules) for u in v.uses())]
+
+
+def stored_parameters(proto: onnx.ModelProto, registry: Registry) -> list[str]:
+    """The same of a model as it is written, without functions and without a look at Constant nodes."""
+    if proto.functions:
+        return []
+    stored = [t.name for t in proto.graph.initializer if t.data_type in _FLOAT_CODES and not _marked(t)]
+    versions = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in proto.opset_import}
+    rules = Rules(registry, {**versions, "": max(versions.get("", OPSET), OPSET)})
+    wanted, found = set(stored), set()
+    for node in all_nodes(proto.graph):
+        for index, name in enumerate(node.input):
+            if name in wanted and name not in found:
+                row = rules.of(node)
+                if row is None or row.disposition(index) in ("rule", "body"):
+                    found.add(name)
+    return [name for name in stored if name in found]
+
+
+def _marked(tensor: onnx.TensorProto) -> bool:
+    return any(p.key == CONSTANT_MARK for p in tensor.metadata_props)
 
 
 def _differentiable(use: Any, rules: Rules) -> bool:

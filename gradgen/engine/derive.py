@@ -83,13 +83,16 @@ def _row(node: ir.Node, linker: Linker) -> Row | None:
     return linker.rules.of(node)
 
 
+def _label(node: ir.Node, linker: Linker, where: str) -> str:
+    """A node in a message: its op, the version of its operator set, its name."""
+    domain, version = node.domain or "ai.onnx", linker.version(node)
+    return f"{where + ': ' if where else ''}{domain}::{node.op_type} (opset {version}), node '{node_label(node)}'"
+
+
 def _problems(activity: Activity, linker: Linker, where: str = "") -> Iterable[str]:
     """One line for each thing on the path that has no derivative."""
     for node in activity.path:
         row = _row(node, linker)
-        domain = node.domain or "ai.onnx"
-        version = linker.version(node)
-        label = f"{where + ': ' if where else ''}{domain}::{node.op_type} (opset {version}), node '{node_label(node)}'"
         missing: dict[str, list[str]] = {}
         for index, value, kind in edges(node, row):
             if value not in activity.active or kind in ("rule", "zero"):
@@ -102,11 +105,13 @@ def _problems(activity: Activity, linker: Linker, where: str = "") -> Iterable[s
                 reason = row.none.get(name, "the rule does not differentiate it")
                 missing.setdefault(reason, []).append(f"input '{name}' ('{value.name}')")
         for reason, listed in missing.items():
+            label = _label(node, linker, where)
             depends = f"no rule for the op; {', '.join(listed)} depend{'' if listed[1:] else 's'} on wrt"
             yield f"{label}: {', '.join(listed)}: {reason}" if reason else f"{label}: {depends}"
         if row is not None:
             if linker.opset > OPSET:
-                yield from (f"{label}: attribute '{a}' is newer than the rule" for a in _new_attributes(node, row))
+                for a in _new_attributes(node, row):
+                    yield f"{_label(node, linker, where)}: attribute '{a}' is newer than the rule"
             receiving = {v for v in node.outputs if activity.receives(v)}
             for flow in flows_of(node, row):
                 inner = analyse_body(flow, node, activity.active, receiving, linker.rules)

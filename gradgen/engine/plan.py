@@ -118,8 +118,11 @@ def make_step(node: ir.Node, row: Row, activity: Activity, linker: Linker) -> St
         activity.sources,
     )
     names: dict[str, str] = {}
-    known = {n: _describe(step.operand(n), linker, names) for n in _formals(row)}
-    plain_attributes = {k: plain(a) for k, a in attributes.items() if a.ref_attr_name is None}
+    known: dict[str, Any] = {}
+    plain_attributes: dict[str, Any] = {}
+    if any(form.when is not None for form in row.forms):
+        known = {n: _describe(step.operand(n), linker, names) for n in _formals(row)}
+        plain_attributes = {k: plain(a) for k, a in attributes.items() if a.ref_attr_name is None}
     for form in row.forms:
         if form.kind == "structural":
             step.form = form

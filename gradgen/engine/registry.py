@@ -159,6 +159,7 @@ class Rules:
     def __init__(self, registry: Registry, versions: Mapping[str, int]):
         self.registry = registry
         self.versions = versions
+        self._found: dict[tuple[str, str, int], Row | None] = {}
 
     @property
     def opset(self) -> int:
@@ -172,7 +173,10 @@ class Rules:
 
     def find(self, domain: str, op_type: str) -> Row | None:
         """The row that holds for an op of the model, or None."""
-        return self.registry.find(domain, op_type, self.version(domain))
+        key = (domain, op_type, self.version(domain))
+        if key not in self._found:
+            self._found[key] = self.registry.find(*key)
+        return self._found[key]
 
     def of(self, node: ir.Node | onnx.NodeProto) -> Row | None:
         """The row that holds for a node of the model, or None."""
