@@ -84,7 +84,7 @@ def _judge_at(graph: RandomGraph, feeds: Arrays) -> Verdict:
     except Exception as error:
         return Verdict("wrong", f"the gradient does not load: {error}")
     rng = np.random.default_rng(1)
-    seeds = {f"grad_{o}": rng.standard_normal(graph.values[o].shape).astype(graph.values[o].dtype) for o in graph.of}
+    seeds = {f"grad_{o}": rng.standard_normal(own[o].shape).astype(own[o].dtype) for o in graph.of}
     try:
         found = narrow({**point, **seeds})
     except Exception as error:
