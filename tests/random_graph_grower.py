@@ -215,7 +215,11 @@ class Grower:
         """A value of a shape and in a range: a fresh leaf or one at hand, made to fit."""
         if not self.pool or self.chance(0.3):
             return self.drawn_leaf(shape, low, high, avoid)
-        return self.into(self.fit(self.pick(), shape), low, high)
+        value = self.fit(self.pick(), shape)
+        if value.array.size > 1 and np.ptp(value.array) == 0:
+            # What is normalised then is zero but for rounding, which its standard deviation blows up.
+            value = self.emit("Add", [value, self.drawn_leaf(shape, -0.5, 0.5)])[0]
+        return self.into(value, low, high)
 
     def into(self, value: Value, low: float, high: float) -> Value:
         """The value, squashed where it leaves a range or is so large that it would grow without bound."""
@@ -358,7 +362,7 @@ class Grower:
 
 
 def _has_fixed_sizes(node: onnx.NodeProto) -> bool:
-    """Whether onnxruntime runs an op on sizes that do not go together: attributes of ai.onnx.ml, caches of rotations."""
+    """Whether onnxruntime runs an op on sizes that do not go together."""
     return node.domain == "ai.onnx.ml" or node.op_type == "RotaryEmbedding"
 
 
