@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 import warnings
@@ -12,6 +13,15 @@ import click
 
 from gradgen.errors import GradientError, GradientWarning
 
+KEYWORDS = ("inputs", "initializers")  # what --wrt takes beside names and globs
+
+# What a verdict of the check means, said below the table where it occurs.
+MEANINGS = {
+    "wrong": "wrong: the gradient differs by more than the differences are uncertain",
+    "kink": "kink: there is no derivative at this point (Relu at 0, a tie of Max), so that differences cannot verify one",
+    "unresolved": "unresolved: the finite differences are too uncertain here to judge; try other --inputs",
+}
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="onnx-gradgen", prog_name="gradgen")
@@ -19,16 +29,27 @@ def cli() -> None:
     """Gradients of ONNX models, as ONNX models in standard operators."""
 
 
+CHECK_HELP = (
+    "When the model is written, run both models and compare with finite differences. Exit code 1 where a gradient is "
+    "wrong or none could be verified, 2 where the check cannot run."
+)
+
+
 def _shared(fn: Any) -> Any:
     for option in (
-        click.option("--check", is_flag=True, help="Run both models and compare with finite differences."),
-        click.option("--inputs", "feeds", type=click.Path(path_type=Path), help="An .npz with inputs for --check."),
+        click.option("--check", is_flag=True, help=CHECK_HELP),
+        click.option("--inputs", "feeds", type=click.Path(path_type=Path), help="An .npz with inputs for --check, by "
+                     "name. What is missing is made up: random floats, integers 0 and 1, free dimensions of 2."),
+        click.option("--library", type=click.Path(path_type=Path), help="A folder that `gradgen generate --out` wrote: "
+                     "its rules go before gradgen's own. Modules of traced rules must be on the Python path."),
         click.option("--straight-through", is_flag=True, help="Pass gradients through quantisation."),
         click.option("--no-inline", is_flag=True, help="Keep calls into the function library, for reading."),
-        click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The file to write."),
+        click.option("-o", "--output", required=True, help="The file to write."),
         click.option("--wrt", multiple=True, help="What to differentiate with respect to: a name, a glob, `inputs` or "
                      "`initializers`; may be given more than once. Default: the float inputs."),
-        click.option("--of", "of", multiple=True, help="What is differentiated: an output or an intermediate value."),
+        click.option("--of", "of", multiple=True, help="What is differentiated: an output or an intermediate value; "
+                     "may be given more than once, and the gradients of several are added. Default: every float "
+                     "output."),
         click.argument("model", type=click.Path(path_type=Path)),
     ):  # fmt: skip
         fn = option(fn)
@@ -39,25 +60,24 @@ def _shared(fn: Any) -> Any:
 @_shared
 @click.option("--reduce", type=click.Choice(["sum"]), help="Differentiate the sum of outputs with several elements.")
 @click.option("--value/--no-value", default=False, help="Keep the model's own outputs beside the gradients.")
-def grad(model: Path, of: tuple[str, ...], wrt: tuple[str, ...], output: Path, no_inline: bool, feeds: Path | None,
-         check: bool, straight_through: bool, reduce: str | None, value: bool) -> None:  # fmt: skip
+def grad(model: Path, of: tuple[str, ...], wrt: tuple[str, ...], output: str, no_inline: bool, feeds: Path | None,
+         check: bool, straight_through: bool, library: Path | None, reduce: str | None, value: bool) -> None:  # fmt: skip
     """Write the gradient of a scalar output of MODEL."""
     from gradgen import api
 
-    options: dict[str, Any] = {"inline": not no_inline, "straight_through": straight_through}
-    call = api.value_and_grad if value else api.grad
-    _write(model, of, wrt, output, check, feeds, lambda m, w, o: call(m, w, o, reduce=reduce, **options))
+    options: dict[str, Any] = {"inline": not no_inline, "straight_through": straight_through, "reduce": reduce}
+    _write(model, of, wrt, output, check, feeds, library, api.value_and_grad if value else api.grad, options)
 
 
 @cli.command()
 @_shared
-def vjp(model: Path, of: tuple[str, ...], wrt: tuple[str, ...], output: Path, no_inline: bool, feeds: Path | None,
-        check: bool, straight_through: bool) -> None:  # fmt: skip
+def vjp(model: Path, of: tuple[str, ...], wrt: tuple[str, ...], output: str, no_inline: bool, feeds: Path | None,
+        check: bool, straight_through: bool, library: Path | None) -> None:  # fmt: skip
     """Write the vector-Jacobian product of MODEL: cotangents `grad_<output>` in, `grad_<name>` out."""
     from gradgen import api
 
     options: dict[str, Any] = {"inline": not no_inline, "straight_through": straight_through}
-    _write(model, of, wrt, output, check, feeds, lambda m, w, o: api.vjp(m, w, o, **options))
+    _write(model, of, wrt, output, check, feeds, library, api.vjp, options)
 
 
 @cli.command()
@@ -67,6 +87,7 @@ def parameters(model: Path) -> None:
     from gradgen import api
 
     with _one_line():
+        _refuse_folder(model)
         for name in api.parameters(model):
             click.echo(name)
 
@@ -74,22 +95,21 @@ def parameters(model: Path) -> None:
 @cli.command()
 @click.argument("ops", nargs=-1)
 def coverage(ops: tuple[str, ...]) -> None:
-    """Print which ops have a rule, a zero derivative or none; OPS narrows it."""
+    """Print which ops have a rule, a zero derivative or none; OPS narrows it.
+
+    OPS are op types, or domain::op for one domain alone. An input is differentiated by a rule or through a body in
+    standard ops, has a derivative that is known to be zero, none (with the reason), or is never a float.
+    """
     from rich.console import Console
     from rich.table import Table
 
-    from gradgen.engine.registry import registered
+    from gradgen.coverage import coverage_rows
 
     with _one_line():
-        rows = [r for r in registered().rows() if not ops or r.op_type in ops]
-        if missing := sorted(set(ops) - {r.op_type for r in rows}):
-            raise GradientError(f"no row for {', '.join(missing)}")
+        rows = coverage_rows(ops)
     table = Table("op", "from", "rule", "inputs")
-    for row in sorted(rows, key=lambda r: (r.domain, r.op_type, r.since)):
-        inputs = [n.rstrip("*") for n in row.inputs]
-        said = [f"{n}: {_disposition(row, i, n)}" for i, n in enumerate(inputs)]
-        name = f"{row.domain}::{row.op_type}" if row.domain else row.op_type
-        table.add_row(name, str(row.since), ", ".join(dict.fromkeys(f.rule for f in row.forms)) or "–", "; ".join(said))
+    for row in rows:
+        table.add_row(*row)
     Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
@@ -101,16 +121,9 @@ def generate(arguments: tuple[str, ...]) -> None:
     try:
         command = importlib.import_module("gradgen.generator.main").command
     except ModuleNotFoundError as error:
-        missing = f"`gradgen generate` needs {error.name}: pip install 'onnx-gradgen[generate]'"
+        missing = f'`gradgen generate` needs {error.name}: run `pip install -e ".[generate]"` in a clone of gradgen'
         raise click.ClickException(missing) from None
     command.main(list(arguments), prog_name="gradgen generate")
-
-
-def _disposition(row: Any, index: int, name: str) -> str:
-    kind = row.disposition(index)
-    if kind != "none":
-        return kind
-    return f"none ({row.none[name]})" if name in row.none else "not float"
 
 
 class _one_line:  # noqa: N801  (a context manager reads as a verb)
@@ -127,36 +140,84 @@ class _one_line:  # noqa: N801  (a context manager reads as a verb)
         for warning in self._caught or ():
             click.echo(f"gradgen: note: {warning.message}", err=True)
         if isinstance(error, GradientError | OSError):
-            click.echo(f"gradgen: {error}", err=True)
+            click.echo(f"gradgen: {_spelt(str(error))}", err=True)
             raise SystemExit(2) from None
 
 
+def _spelt(message: str) -> str:
+    """A message about the arguments of a call, with the options of the command line."""
+    return message.replace('reduce="sum"', "--reduce sum").replace(
+        "name initializers in wrt", "pass --wrt initializers"
+    )
+
+
+def _hint(asked: dict[str, tuple[str, ...]], message: str) -> str:
+    """What may have been meant by names that the model does not have: keywords, and several names in one."""
+    hints = []
+    for option, names in asked.items():
+        for name in [n for n in names if f"there is no value '{n}'" in message]:
+            if "," in name:
+                each = " ".join(f"{option} {part.strip()}" for part in name.split(",") if part.strip())
+                hints.append(f"for several names repeat the option: {each}")
+            elif option == "--wrt" and (near := difflib.get_close_matches(name, KEYWORDS, n=1, cutoff=0.7)):
+                hints.append(f"did you mean the keyword --wrt {near[0]}?")
+    return "; ".join([message, *hints])
+
+
 def _write(
-    path: Path, of: tuple[str, ...], wrt: tuple[str, ...], output: Path, check: bool, feeds: Path | None, call: Any
+    path: Path,
+    of: tuple[str, ...],
+    wrt: tuple[str, ...],
+    output: str,
+    check: bool,
+    feeds: Path | None,
+    library: Path | None,
+    call: Any,
+    options: dict[str, Any],
 ) -> None:
     """Differentiate, write, and check if asked."""
     from rich.console import Console
 
+    from gradgen.engine.registry import Registry
     from gradgen.feeds import make_feeds
     from gradgen.files import check_target, save
 
     progress = Console(stderr=True)
+    target = Path(output)
     with _one_line():
-        check_target(output)
-        if output.exists() and path.exists() and output.samefile(path):
-            raise GradientError(f"'{output}' is the model itself: give -o another name")
+        if not output:
+            raise GradientError("-o is empty: give the name of the file to write")
+        _refuse_folder(path)
+        check_target(target)
+        if target.exists() and path.exists() and target.samefile(path):
+            raise GradientError(f"'{target}' is the model itself: give -o another name")
         if feeds is not None and not check:
             raise GradientError("--inputs is what --check runs on: add --check")
+        if library is not None:
+            options = {**options, "registry": Registry.load(library)}
         with progress.status(f"differentiating {path.name}"):
-            result = call(path, _names(path, wrt) or None, list(of) or None)
+            try:
+                result = call(path, _names(path, wrt) or None, list(of) or None, **options)
+            except GradientError as error:
+                raise GradientError(_hint({"--wrt": wrt, "--of": of}, str(error))) from error
         primal, point = make_feeds(path, feeds) if check else (None, {})
-        save(result, output)
-        click.echo(f"{output}: {len(result.graph.node)} nodes")
+        save(result, target)
+        click.echo(f"{target}: {counted(len(result.graph.node), 'node')}")
     if check:
         with _one_line():
-            right = _check(primal, output, point, progress)
+            right = _check(primal, target, point, progress)
         if not right:
             raise SystemExit(1)
+
+
+def _refuse_folder(path: Path) -> None:
+    if path.is_dir():
+        raise GradientError(f"'{path}' is a folder: give a model file")
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the plural where it is not one."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _names(path: Path, wrt: tuple[str, ...]) -> list[str]:
@@ -164,7 +225,7 @@ def _names(path: Path, wrt: tuple[str, ...]) -> list[str]:
     from gradgen import api
     from gradgen.engine.reading import read
 
-    if not {"inputs", "initializers"} & set(wrt):
+    if not set(KEYWORDS) & set(wrt):
         return list(wrt)
     graph = read(path)[0].graph
     taken = {v.name for v in [*graph.input, *graph.initializer]} | {o for n in graph.node for o in n.output}
@@ -185,25 +246,31 @@ def _names(path: Path, wrt: tuple[str, ...]) -> list[str]:
 
 
 def _check(primal: Any, written: Path, point: Any, progress: Any) -> bool:
-    """Compare the written model with finite differences and print a table; whether nothing is wrong."""
+    """Compare the written model with finite differences and print a table; whether some value is right, none wrong."""
     import onnx
     from rich.console import Console
     from rich.table import Table
 
     from gradgen.differences import check_gradients
+    from gradgen.feeds import line_of
 
     with progress.status("comparing with finite differences"):
         try:
             gradient = onnx.load(written)
             records = check_gradients(primal, gradient, point, _seeds(primal, gradient, point))
         except Exception as error:  # the engines that run a model raise many kinds, with no common base
-            raise GradientError(f"the check could not run: {' '.join(str(error).split())[:300]}") from error
+            raise GradientError(f"'{written}' is written, but the check could not run: {line_of(error)}") from error
     table = Table("name", "shape", "norm", "error", "verdict")
     for r in records:
         table.add_row(r.name, "×".join(map(str, r.shape)) or "scalar", f"{r.norm:.4g}", f"{r.error:.1e}",
                       r.verdict + (f" ({r.reason})" if r.reason else ""))  # fmt: skip
     Console(width=None if sys.stdout.isatty() else 100).print(table)
-    return all(r.verdict != "wrong" for r in records)
+    found = [r.verdict for r in records]
+    for meaning in [text for verdict, text in MEANINGS.items() if verdict in found]:
+        click.echo(meaning)
+    if "ok" not in found and "wrong" not in found:
+        click.echo("no gradient could be verified at this point")
+    return "ok" in found and "wrong" not in found
 
 
 def _seeds(primal: Any, gradient: Any, point: Any) -> Any:

@@ -45,7 +45,8 @@ def compile(
         feed: names (or globs) of initializers that calls may pass, such as weights in training. Their stored values
             are the defaults. All other initializers are constants, which onnxruntime folds and packs in advance.
         threads: how many threads an op may use; by default one for each physical core.
-        spin: whether idle threads wait actively for the next op, which is faster, and costs processor time.
+        spin: whether idle threads wait actively for the next op of a call, which is faster, and costs processor time.
+            Between calls they never do.
         cache: whether the optimised model is kept on disk for the next time, or the folder to keep it in; by default
             `gradgen` in the user's cache folder. Models with external data are not kept.
 

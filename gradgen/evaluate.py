@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 import onnx
-import onnx.inliner
 import onnx.shape_inference
 from onnx import AttributeProto, TensorProto, numpy_helper
 from onnx.external_data_helper import uses_external_data
+
+from gradgen.inlining import inline_functions
 
 Arrays = dict[str, np.ndarray]
 Engine = Literal["onnxruntime", "reference"]
@@ -174,26 +175,6 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
         for attribute in node.attribute:
             for sub in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
                 yield from _nodes(sub)
-
-
-def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
-    """`model` without local functions (itself where it has none).
-
-    `onnx.inliner` drops the defaults of function attributes, so each call gets them spelled out first.
-    """
-    if not model.functions:
-        return model
-    bound = onnx.ModelProto()
-    bound.CopyFrom(model)
-    defaults = {(f.domain, f.name): list(f.attribute_proto) for f in bound.functions}
-    graphs: list[Any] = [bound.graph, *bound.functions]
-    for graph in graphs:
-        for node in _nodes(graph):
-            given = {attribute.name for attribute in node.attribute}
-            for default in defaults.get((node.domain, node.op_type), ()):
-                if default.name not in given:
-                    node.attribute.append(default)
-    return onnx.inliner.inline_local_functions(bound)
 
 
 def to_float64(model: onnx.ModelProto, base_dir: str | None = None) -> onnx.ModelProto:

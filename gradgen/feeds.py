@@ -30,7 +30,7 @@ def make_feeds(path: Path, stored: Path | None = None) -> tuple[onnx.ModelProto,
     try:
         model = onnx.load(path)
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
-        raise GradientError(f"cannot read the weights of '{path}': {_line(error)}") from error
+        raise GradientError(f"cannot read the weights of '{path}': {line_of(error)}") from error
     given = {} if stored is None else _read(stored)
     initializers = {t.name for t in model.graph.initializer}
     rng = np.random.default_rng(0)
@@ -74,11 +74,13 @@ def _read(stored: Path) -> dict[str, np.ndarray]:
         with np.load(stored, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise GradientError(f"cannot read inputs from '{stored}': {_line(error)}") from error
+        raise GradientError(f"cannot read inputs from '{stored}': {line_of(error)}") from error
 
 
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+def line_of(error: Exception, length: int = 400) -> str:
+    """An error's message on one line; of a long one the beginning and, where runtimes say what is wrong, the end."""
+    message = " ".join(str(error).split())
+    return message if len(message) <= length else f"{message[: length // 4]} … {message[-3 * length // 4 :]}"
 
 
 def _match(info: onnx.ValueInfoProto, array: np.ndarray, sizes: dict[str, int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import re
 from collections.abc import Callable, Sequence
@@ -44,13 +45,21 @@ def register_vjp(
         registry: where to add it; by default the one that every call uses.
 
     Raises:
-        GradientError: for names that fit no formal of the op, a missing cotangent, a body that the checker refuses, a
-            rule declared linear that reads its cotangent nonlinearly, and an op that has a rule already.
+        GradientError: for an op that a domain of the standard does not have, names that fit no formal of the op, a
+            missing cotangent, a body that the checker refuses, a rule declared linear that is shown not to be linear in
+            its cotangent, and an op that has a rule already.
     """
     domain = "" if domain == "ai.onnx" else domain
+    _check_key(domain, op_type, version)
     registry = registry_of(registry)
     label = f"rule of {domain or 'ai.onnx'}::{op_type}"
     reads, returns, attributes, body = _contract(rule, label)
+    if strays := [r for r in returns if not r.startswith("d")]:
+        values = [r for r in reads if not r.startswith("d")] or ["x"]
+        raise GradientError(
+            f"{label}: it returns {strays}; assign each result to a name d<input> and return that name: for the gradient "
+            f"of '{values[0]}', d{values[0]}"
+        )
     formals = _formals(domain, op_type, inputs, outputs, reads, returns)
     _check(label, formals, reads, returns)
     # The name holds the op, so that a rule never stands in for another op's that is called the same.
@@ -76,6 +85,22 @@ def vjp_rule(domain: str, op_type: str, **options: Any) -> Callable[[Any], Any]:
         return rule
 
     return register
+
+
+def _check_key(domain: Any, op_type: Any, version: Any) -> None:
+    """Refuse what names no op: a rule under a misspelt name would never be used."""
+    for role, value in (("domain", domain), ("op_type", op_type)):
+        if not isinstance(value, str):
+            raise GradientError(f"{role} is a str, not {value!r}")
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise GradientError(f"version is the first version of the op's domain, an int from 1 on, not {version!r}")
+    known = {s.name for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain}
+    if known and op_type not in known:
+        near = difflib.get_close_matches(op_type, known, n=3)
+        raise GradientError(
+            f"{domain or 'ai.onnx'} has no op '{op_type}' (near matches: {', '.join(near) or 'none'}); an op of your own "
+            "has a domain of its own"
+        )
 
 
 def _contract(rule: Any, label: str) -> tuple[list[str], list[str], list[str], onnx.FunctionProto | None]:
@@ -135,7 +160,10 @@ def _check(label: str, formals: tuple[tuple[str, ...], tuple[str, ...]], reads: 
     problems = []
     strangers = [r for r in reads if r not in inputs and r not in outputs and not _is_cotangent(r, outputs, inputs)]
     if strangers:
-        problems.append(f"it reads {strangers}, which are no input {inputs}, output {outputs} or cotangent d<output>")
+        problems.append(
+            f"it reads {strangers}, which are no input {inputs}, output {outputs} or cotangent d<output> (results d<input> "
+            "tell the inputs of an op without a schema, or inputs= and outputs= do)"
+        )
     if not any(_is_cotangent(r, outputs, inputs) for r in reads):
         problems.append(f"it takes no cotangent: a parameter is named d<output>, the outputs are {outputs}")
     if strays := [r for r in returns if not (r.startswith("d") and r[1:] in inputs)]:

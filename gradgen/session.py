@@ -41,6 +41,8 @@ def options(threads: int | None, spin: bool, optimise: bool = True) -> ort.Sessi
     if threads is not None:
         chosen.intra_op_num_threads = threads
     chosen.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
+    # Threads that still spin after a call would take processor time from whatever the caller does next.
+    chosen.add_session_config_entry("session.force_spinning_stop", "1")
     return chosen
 
 

@@ -17,7 +17,8 @@ from click.testing import CliRunner, Result
 from onnx import parser
 
 import gradgen
-from gradgen.cli import cli
+from gradgen.cli import cli, counted
+from gradgen.coverage import coverage_rows
 from gradgen.engine import registry
 from gradgen.rules.lang import traced
 
@@ -127,7 +128,29 @@ def test_coverage_narrows_and_tells_dispositions():
     result = run("coverage", "Resize")
     assert result.exit_code == 0
     assert "resize_vjp" in result.stdout and "sizes: not float" in result.stdout
-    assert "no row for Nope" in refused(run("coverage", "Relu", "Nope"))
+    assert "no row for 'Nope'" in refused(run("coverage", "Relu", "Nope"))
+    assert "no row for 'relu' (near matches: Relu" in refused(run("coverage", "relu"))
+    assert refused(run("coverage", "ai.onnx.ml::Relu")).startswith("no row for 'ai.onnx.ml::Relu'")
+
+
+@pytest.mark.parametrize(
+    ("op", "first", "inputs"),
+    [
+        ("Relu", 7, "X: rule"),  # it began with opset 1: what older models than 7 would need is moot
+        ("Swish", 24, "X: rule"),
+        ("ai.onnx::Gelu", 20, "X: rule"),
+        ("If", 7, "cond: not float"),
+        ("Loop", 7, "M: not float; cond: not float; v_initial: rule"),
+        ("com.microsoft::Gelu", 1, "X: body"),
+    ],
+)
+def test_coverage_tells_from_when_on_and_of_which_inputs(op, first, inputs):
+    ((_, version, _, said),) = coverage_rows([op])
+    assert (int(version), said) == (first, inputs)
+    if op != "If":  # the table in words says the same
+        lines = (Path(__file__).parent.parent / "generated" / "COVERAGE.md").read_text().splitlines()
+        (line,) = [cells for cells in lines if f"| {op.removeprefix('ai.onnx::')} | {first} |" in cells]
+        assert line.endswith(f"| {inputs} |")
 
 
 MINE = """from gradgen.rules.lang import op, vjp
@@ -162,6 +185,10 @@ def test_generate_a_library_of_ones_own(tmp_path):
     x = np.array([-1, 0, 1], np.float32)
     (found,) = ort.InferenceSession(model.SerializeToString()).run(None, {"x": x})
     np.testing.assert_allclose(found, 2 / (1 + np.exp(-x)), rtol=1e-6)
+    request = ("grad", tmp_path / "m.onnx", "--reduce", "sum", "-o", tmp_path / "g.onnx", "--check")
+    assert run(*request).exit_code == 0
+    result = run(*request, "--library", out)  # its rule is wrong by the factor, and the one that ships is not
+    assert result.exit_code == 1 and "wrong" in result.stdout
     table = tmp_path / "mine.toml"
     assert "there is no op 'Softminus'" in _generate_error(command, table, "[Softminus]\n")
     assert "no samples" in _generate_error(command, table, '[Softplus]\nvjp = "softplus_vjp"\n')
@@ -192,7 +219,11 @@ def _generate_error(command: list[str], table: Path, text: str) -> str:
         (["--of", "loss", "--wrt", "labl"], "wrt: there is no value 'labl'; near matches: 'label'"),
         (["--of", "loss", "--wrt", "label"], "'label' is of int64, and only float tensors have a gradient"),
         (["--of", ""], "of: there is no value ''"),
-        (["--of", "logits"], 'pass reduce="sum"'),
+        (["--of", "logits"], "pass --reduce sum"),
+        (["--wrt", "initalizers"], "did you mean the keyword --wrt initializers?"),
+        (["--wrt", "fc.bias,conv1.bias"], "repeat the option: --wrt fc.bias --wrt conv1.bias"),
+        (["--of", "loss, logits"], "repeat the option: --of loss --of logits"),
+        (["--library", DIGITS.parent], "holds no generated library"),
         (["--of", "loss", "--inputs", SAMPLE], "add --check"),
     ],
 )
@@ -223,6 +254,9 @@ def test_a_file_that_is_no_model(tmp_path, command, content, message):
 def test_a_target_that_cannot_be_written(tmp_path):
     assert "there is no folder" in refused(run("grad", DIGITS, "--of", "loss", "-o", tmp_path / "nowhere" / "g.onnx"))
     assert "it is a folder" in refused(run("grad", DIGITS, "--of", "loss", "-o", tmp_path))
+    assert "-o is empty" in refused(run("grad", DIGITS, "--of", "loss", "-o", ""))
+    assert "is a folder" in refused(run("grad", tmp_path, "-o", tmp_path / "g.onnx"))
+    assert "is a folder" in refused(run("parameters", tmp_path))
     model = tmp_path / "m.onnx"
     model.write_bytes(DIGITS.read_bytes())
     assert "is the model itself" in refused(run("grad", model, "--of", "loss", "-o", model))
@@ -294,8 +328,35 @@ def test_inputs_that_the_runtime_refuses(tmp_path):
     stored, target = tmp_path / "in.npz", tmp_path / "g.onnx"
     np.savez(stored, image=IMAGE, label=LABEL + 99)
     result = run("grad", DIGITS, "--of", "loss", "-o", target, "--check", "--inputs", stored)
-    assert result.exit_code == 2 and result.stderr.startswith("gradgen: the check could not run")
+    assert result.exit_code == 2 and result.stderr.startswith(
+        f"gradgen: '{target}' is written, but the check could not"
+    )
+    assert "Out of range value in index tensor" in result.stderr  # what onnxruntime says last
     onnx.checker.check_model(target, full_check=True)
+
+
+@pytest.mark.parametrize(
+    ("x", "verdict", "code"),
+    [
+        ([1, 2, 3], "ok", 0),
+        ([0, 1, 2], "kink: there is no derivative", 1),
+        ([np.inf, 1, 2], "unresolved: the finite", 1),
+    ],
+)
+def test_a_check_that_verifies_nothing_says_so(tmp_path, x, verdict, code):
+    stored, target = tmp_path / "in.npz", tmp_path / "g.onnx"
+    path = save_text(tmp_path / "m.onnx", "g (float[3] x) => (float y) { r = Relu(x)\n y = ReduceSum<keepdims=0>(r) }")
+    np.savez(stored, x=np.array(x, np.float32))
+    result = run("grad", path, "-o", target, "--check", "--inputs", stored)
+    assert result.exit_code == code and verdict in result.stdout
+    assert ("no gradient could be verified" in result.stdout) == (code == 1)
+
+
+def test_one_of_a_thing_is_no_plural(tmp_path):
+    path = save_text(tmp_path / "m.onnx", "g (float[3] x) => (float[3] y) { y = Neg(x) }")
+    result = run("vjp", path, "--no-inline", "-o", tmp_path / "g.onnx")
+    assert result.stdout.rstrip().endswith(": 2 nodes")
+    assert counted(1, "node") == "1 node"
 
 
 @pytest.mark.parametrize("hidden", ["jinja2", "onnx"])
@@ -310,7 +371,8 @@ def test_generate_without_jinja2_says_what_to_install(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     result = run("generate", "--check")
-    assert result.exit_code == 1 and "onnx-gradgen[generate]" in result.stderr
+    assert result.exit_code == 1 and "needs jinja2" in result.stderr
+    assert 'pip install -e ".[generate]"' in result.stderr
 
 
 def test_import_is_light():

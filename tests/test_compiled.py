@@ -250,5 +250,6 @@ def test_options_reach_the_session():
     options = step.session.get_session_options()
     assert options.intra_op_num_threads == 1
     assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    assert options.get_session_config_entry("session.force_spinning_stop") == "1"
     assert isinstance(step.session, onnxruntime.InferenceSession)
     assert "x: (float)['N', 3]" in repr(step)

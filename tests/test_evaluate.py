@@ -12,7 +12,8 @@ from onnx import TensorProto
 
 from gradgen import evaluate_ops_windows
 from gradgen.differences import directional
-from gradgen.evaluate import Evaluator, evaluator, inline_functions, to_float64
+from gradgen.evaluate import Evaluator, evaluator, to_float64
+from gradgen.inlining import inline_functions
 
 
 @pytest.mark.parametrize(("op", "inputs", "attributes", "opset", "outputs", "fixed"), CASES)

@@ -116,6 +116,7 @@ def test_a_body_that_uses_an_op_without_a_row_fails(tmp_path):
     [
         ("dinput = doutput\n    return dinput", "return"),
         ("return doutput * output", "return names, not expressions"),
+        ("dinput = doutput * output", "returns nothing"),
         ("dinput = op.NoSuchOp(doutput)\n    return dinput", "NoSuchOp"),
     ],
 )
@@ -124,6 +125,43 @@ def test_a_wrong_body_fails_by_name(tmp_path, body, message):
     with pytest.raises(GradientError, match=message) as error:
         collect(tmp_path, '[Tanh]\nvjp = "tanh_vjp"\nsamples = [{ input = [3] }]', rules)
     assert "tanh_vjp" in str(error.value)
+    assert len(str(error.value).splitlines()) == 2  # a heading, and the one problem
+
+
+def test_a_rule_that_computes_an_attribute_is_told_so_in_a_line(tmp_path):
+    rules = RULES.replace("dQ = dY * Z", "dQ = op.LeakyRelu(dY * Z, alpha=1 - beta)")
+    with pytest.raises(GradientError, match="attribute arithmetic needs a traced rule, in line 23: dQ = op.Leaky") as e:
+        collect(tmp_path, '[Tanh]\nvjp = "tanh_vjp"\nsamples = [{ input = [3] }]', rules)
+    assert rules.splitlines()[22].strip().startswith("dQ") and "globals" not in str(e.value)
+
+
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize("body", ["doutput + op.Sigmoid(output)", "doutput * doutput", "op.Relu(doutput)"])
+def test_a_rule_that_is_not_linear_in_its_cotangent_must_say_so(tmp_path, body, declared):
+    decorator = "@vjp(linear=False)" if declared else "@vjp"
+    rules = f"from gradgen.rules.lang import op, vjp\n\n\n{decorator}\ndef tanh_vjp(doutput, output):\n"
+    rules += f"    dinput = {body}\n    return dinput\n"
+    table = '[Tanh]\nvjp = "tanh_vjp"\nsamples = [{ input = [3] }]'
+    if declared:
+        assert not collect(tmp_path, table, rules)[0].rows[0].row.forms[0].linear
+        return
+    with pytest.raises(GradientError, match=r"\[Tanh\]: 'tanh_vjp' is not linear in its cotangents: dinput"):
+        collect(tmp_path, table, rules)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a = 1\ndef f(:\n", r"mine.py, line 2: invalid syntax"),
+        ("a = 1\n\nb = undefined\n", r"mine.py, line 3: NameError: name 'undefined'"),
+        ("import no_such_module\n", r"mine.py, line 1: ModuleNotFoundError"),
+    ],
+)
+def test_a_module_that_does_not_import_is_told_by_line(tmp_path, text, message):
+    path = tmp_path / "mine.py"
+    path.write_text(text)
+    with pytest.raises(GradientError, match=message):
+        generate.load_module(path)
 
 
 def test_the_text_form_keeps_defaults_references_and_doc_strings(tmp_path):
@@ -174,6 +212,37 @@ def test_somebody_elses_library_is_generated(tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert {"registry.py", "mine.onnxtxt", "COVERAGE.md"} <= {p.name for p in (tmp_path / "lib").iterdir()}
+
+
+def test_nothing_but_a_generated_library_is_written_over(tmp_path):
+    (family,) = collect(tmp_path, '[Tanh]\nvjp = "tanh_vjp"\nsamples = [{ input = [3] }]')
+    files, out = generate.render([family]), tmp_path / "out"
+    (out / "tests").mkdir(parents=True)
+    (out / "tests" / "test_mine.py").write_text("kept")
+    with pytest.raises(GradientError, match="is not empty and holds no generated library"):
+        generate.write(files, out)
+    (out / "registry.py").write_text("mine = {}\n")
+    with pytest.raises(GradientError, match="is not empty and holds no generated library"):
+        generate.write(files, out)
+    assert (out / "tests" / "test_mine.py").read_text() == "kept"
+    for _ in range(2):
+        generate.write(files, tmp_path / "new")
+
+
+def test_outside_a_clone_nothing_is_written_unasked(tmp_path, monkeypatch):
+    from click.testing import CliRunner
+
+    from gradgen.generator import main
+
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    monkeypatch.setattr(main, "ROOT", tmp_path)
+    (tmp_path / "generated").mkdir()
+    for project in (None, '[project]\nname = "another"\n'):
+        if project:
+            (tmp_path / "pyproject.toml").write_text(project)
+        result = CliRunner().invoke(main.command, [])
+        assert result.exit_code == 2 and "pass --rules, --table and --out" in result.output
+    assert not list((tmp_path / "generated").iterdir())
 
 
 def test_an_edited_file_is_noticed(tmp_path):

@@ -1,5 +1,5 @@
 # Random graphs of ops from the whole rule table: no gradient is wrong, few are refused, few sit where there is none.
-"""`tools/random_graphs.py --count 2000` does the same on more graphs and prints what came out."""
+"""`tools/random_graph_table.py --count 2000` does the same on more graphs and prints what came out."""
 
 from __future__ import annotations
 

@@ -160,8 +160,8 @@ def test_forward_nodes_are_left_alone():
 
 def test_a_mask_of_another_value_stays_in_front_of_the_pool():
     proto = model(
-        """g (float[1,1,4,4] x) => (float[1,1,2,2] y) {
-            a = Relu(x)\n b = Exp(a)\n y = MaxPool<kernel_shape=[2,2], strides=[2,2]>(b) }"""
+        """g (float[1,1,4,4] x, float[1,1,4,4] w) => (float[1,1,2,2] y) {
+            a = Relu(x)\n b = Add(a, w)\n y = MaxPool<kernel_shape=[2,2], strides=[2,2]>(b) }"""
     )
     kinds, _ = backward(proto, ["x"])
     assert kinds.index("MaxUnpool") < kinds.index("Greater")

@@ -92,6 +92,8 @@ class Problem:
             import onnx_ad
             import onnxruntime
 
+            from gradgen.session import options
+
             primal = onnx.ModelProto()
             primal.CopyFrom(self.primal)
             weights = {t.name: t for t in primal.graph.initializer if t.name in self.weights}
@@ -100,9 +102,7 @@ class Problem:
                 value = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
                 primal.graph.input.append(value)
             model = onnx_ad.reverse(primal)
-            options = onnxruntime.SessionOptions()
-            options.intra_op_num_threads, options.log_severity_level = threads, 4
-            session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+            session = onnxruntime.InferenceSession(model.SerializeToString(), options(threads, True))
             declared = {i.name: i.shape for i in session.get_inputs()}
             feeds = {**self.feeds, **self.weights}
             # The seeds: cotangents of the outputs, with a leading axis of directions.

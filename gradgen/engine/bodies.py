@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from gradgen.engine.subgraphs import clone_graph
+from gradgen.engine.surgery import clone_graph
 from gradgen.engine.values import Value
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from gradgen.engine.bodies import Subgraph, make_graph
 from gradgen.engine.contract import contradict, merge_shapes
 from gradgen.engine.inference import evaluate, infer_graphs, infer_types
 from gradgen.engine.keys import attribute_key
+from gradgen.engine.subgraphs import graphs_of
 from gradgen.engine.values import AttributeParameter, Value
 from gradgen.errors import GradientError
 from gradgen.rules import peephole
@@ -164,7 +165,7 @@ class Builder:
                 results = self._library_call(node.op_type, values, attrs)
             else:
                 captures = _captures(node, attrs, env)
-                if self.lenient and any(attr_graphs(a) for a in attrs.values()):
+                if self.lenient and graphs_of(attrs):
                     infer_graphs(node, values, captures, self.opset)
                 wanted = len(node.outputs)
                 domain = "" if node.domain == "ai.onnx" else node.domain
@@ -256,23 +257,15 @@ def _shaped(function: RuleFunction, result: Any, args: Sequence[Any]) -> Any:
 
 def _captures(node: ir.Node, attrs: Mapping[str, ir.Attr], env: Mapping[ir.Value, Any]) -> list[tuple[ir.Value, Value]]:
     captures: dict[ir.Value, Value] = {}
-    for attr in attrs.values():
-        for graph in attr_graphs(attr):
-            for inner in ir.traversal.RecursiveGraphIterator(graph):
-                for value in inner.inputs:
-                    if value is not None and env.get(value) is not None:
-                        captures[value] = env[value]
-            for value in graph.outputs:
-                if env.get(value) is not None:
+    for graph in graphs_of(attrs):
+        for inner in ir.traversal.RecursiveGraphIterator(graph):
+            for value in inner.inputs:
+                if value is not None and env.get(value) is not None:
                     captures[value] = env[value]
+        for value in graph.outputs:
+            if env.get(value) is not None:
+                captures[value] = env[value]
     return list(captures.items())
-
-
-def attr_graphs(attr: ir.Attr) -> list[ir.Graph]:
-    """The graphs that an attribute holds."""
-    if attr.type == ir.AttributeType.GRAPH and attr.value is not None:
-        return [attr.value]
-    return list(attr.value) if attr.type == ir.AttributeType.GRAPHS and attr.value is not None else []
 
 
 def _bind(node: ir.Node, bound: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:

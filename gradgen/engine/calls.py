@@ -28,9 +28,10 @@ class CallLinker(Linker):
         shared = (self.registry, self.opset, self.knowledge, self.names, self.constants)
         return type(self)(graph, *shared, functions=self.functions)
 
-    def _clone(
+    def clone(
         self, template: Template, actual: Sequence[ir.Value], names: Mapping[str, str], rule: str, origin: str
     ) -> dict[str, Any]:
+        """Append a call of a specialised rule; the rule itself where a function cannot hold it."""
         wanted = _flat(template.outputs)
         produced = {id(v) for n in template.nodes for v in n.outputs}
         if (
@@ -38,7 +39,7 @@ class CallLinker(Linker):
             or any(n.captures for n in template.nodes)
             or len(wanted) != len({id(v) for v in wanted})
         ):
-            return super()._clone(template, actual, names, rule, origin)
+            return super().clone(template, actual, names, rule, origin)
         function = self.functions.get(id(template))
         if function is None:
             same = sum(f.name == rule or f.name.startswith(f"{rule}_s") for f in self.functions.values())

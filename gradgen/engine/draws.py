@@ -7,8 +7,9 @@ from typing import Any
 
 import onnx_ir as ir
 
-from gradgen.engine.simplify import remove_unused
-from gradgen.engine.subgraphs import all_values, clone_graph, discard, graphs, insert_output, rename
+from gradgen.engine.simplify import remove_if_unused, remove_unused
+from gradgen.engine.subgraphs import all_values, discard, graphs, rename
+from gradgen.engine.surgery import clone_graph, insert_output
 
 
 def take_out(
@@ -27,11 +28,11 @@ def take_out(
     """
     original = {new: old for old, new in copied.items() if new is not None}
     pairs: list[tuple[ir.Value, ir.Value]] = []
-    while True:
-        remove_unused(graph)
-        node = next((n for n in reversed(graph) if _draws(n, linker)), None)
-        if node is None:
-            return pairs
+    remove_unused(graph)
+    for node in reversed(graph):
+        # What only a node behind it read, which is gone by now, is not needed either.
+        if remove_if_unused(node, graph) or not _draws(node, linker):
+            continue
         source = next(original[v].producer() for v in node.outputs if v in original)
         assert source is not None
         _extend(source, node, original, linker)
@@ -41,6 +42,7 @@ def take_out(
                 value.replace_all_uses_with(stand_in)
                 pairs.append((source.outputs[index], stand_in))
         graph.remove(node, safe=True)
+    return pairs
 
 
 def _draws(node: ir.Node, linker: Any) -> bool:

@@ -148,7 +148,7 @@ def _standard(node: ir.Node, linker: Linker) -> dict[int, ir.Value] | None:
     inputs = [d for d in described if d is not None]
     template = Template(inputs, dict(wanted), needed(builder.nodes, list(wanted.values())))
     origin = node.name or (node.outputs[0].name or node.op_type)
-    outputs = linker._clone(template, actual, names, node.op_type, origin)
+    outputs = linker.clone(template, actual, names, node.op_type, origin)
     return {int(key): new for key, new in outputs.items()}
 
 

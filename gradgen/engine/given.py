@@ -20,9 +20,12 @@ def given_row() -> Row:
     return Row(INTERNAL, "Given", 1, ("computed", "given"), ("value",), (form,), zero=("given",))
 
 
+GIVEN = given_row()
+
+
 def with_given(registry: Registry) -> Registry:
     """A registry that knows the internal node too."""
-    return Registry([given_row()], parent=registry)
+    return registry.extended(GIVEN)
 
 
 def remove_given(graph: ir.Graph, same: bool = True) -> None:

@@ -25,18 +25,24 @@ _IR_VERSION = 10
 def type_proto(value: Value) -> onnx.TypeProto:
     """The value's type as onnx writes it; an unknown rank or element type is left out."""
     proto = onnx.TypeProto()
-    tensor = proto.tensor_type
     if value.dtype is not None:
-        tensor.elem_type = int(value.dtype)
+        proto.tensor_type.elem_type = int(value.dtype)
     if value.shape is not None:
-        tensor.shape.SetInParent()
-        for d in value.shape:
-            dim = tensor.shape.dim.add()
-            if isinstance(d, int):
-                dim.dim_value = d
-            elif d is not None:
-                dim.dim_param = d
+        set_shape(proto, value.shape)
     return proto
+
+
+def set_shape(proto: onnx.TypeProto, shape: Shape) -> None:
+    """Give the type of a tensor a shape."""
+    tensor = proto.tensor_type
+    tensor.ClearField("shape")
+    tensor.shape.SetInParent()
+    for d in shape:
+        dim = tensor.shape.dim.add()
+        if isinstance(d, int):
+            dim.dim_value = d
+        elif d is not None:
+            dim.dim_param = d
 
 
 def set_type(value: Value, proto: onnx.TypeProto) -> None:

@@ -16,7 +16,7 @@ from gradgen.engine.names import Names
 from gradgen.engine.registry import Registry, Rules, is_random
 from gradgen.engine.rows import Form
 from gradgen.engine.specialise import Template, specialise
-from gradgen.engine.subgraphs import graphs, graphs_of, settle
+from gradgen.engine.subgraphs import fit, graphs, graphs_of
 from gradgen.engine.values import UnknownTypeError, Value, is_float
 from gradgen.errors import GradientError
 from gradgen.rules.lang import RuleFunction
@@ -183,19 +183,10 @@ class Linker:
         origin: str,
     ) -> dict[str, Any]:
         """Link a form of a backward rule; returns its wanted results by formal name."""
-        source: Form | str = form
         return self._link(
-            form.rule,
-            form.reads,
-            form.returns,
-            source,
-            form.attributes,
-            arguments,
-            attributes,
-            wanted,
-            stand_ins,
-            origin,
-        )
+            form.rule, form.reads, form.returns, form, form.attributes,
+            arguments, attributes, wanted, stand_ins, origin,
+        )  # fmt: skip
 
     def forward(
         self,
@@ -220,7 +211,7 @@ class Linker:
             (function.name, tuple(map(_signature, described))),
             lambda: _library_template(function, described, self.registry, self.opset),
         )
-        return self._clone(template, list(values), names, function.name, "")["result"]
+        return self.clone(template, list(values), names, function.name, "")["result"]
 
     def node(
         self, op_type: str, inputs: Sequence[ir.Value | None], like: ir.Value, base: str, **attributes: Any
@@ -246,9 +237,10 @@ class Linker:
         base: str,
         **attributes: Any,
     ) -> list[ir.Value]:
-        """Append one node with subgraphs whose results have the types and shapes of `like`."""
+        """Append one node with subgraphs whose results have the types and shapes of `like`; None is no attribute."""
         outputs = [ir.Value(name=self.names.unique(base), type=v.type, shape=v.shape) for v in like]
-        attrs = [*(ir.AttrGraph(k, g) for k, g in graphs.items()), *ir.convenience.convert_attributes(attributes)]
+        given = {k: v for k, v in attributes.items() if v is not None}
+        attrs = [*(ir.AttrGraph(k, g) for k, g in graphs.items()), *ir.convenience.convert_attributes(given)]
         node = ir.Node("", op_type, inputs, attrs, outputs=outputs, name=self.names.unique(f"{base}/{op_type}"))
         node.metadata_props["gradgen.node"] = base
         self.append(node)
@@ -316,7 +308,7 @@ class Linker:
             raise GradientError(f"{origin}: rule '{rule}' cannot be applied: {reason}") from error
         except GradientError as error:
             raise GradientError(f"{origin}: rule '{rule}': {error}") from error
-        return self._clone(template, actual, names, rule, origin)
+        return self.clone(template, actual, names, rule, origin)
 
     def _cached(self, key: tuple, make: Any) -> Template:
         template = self.registry.templates.get(key)
@@ -325,9 +317,20 @@ class Linker:
             self.registry.templates[key] = template
         return template
 
-    def _clone(
+    def clone(
         self, template: Template, actual: Sequence[ir.Value], names: Mapping[str, str], rule: str, origin: str
     ) -> dict[str, Any]:
+        """Append the nodes of a specialised rule.
+
+        Args:
+            template: the rule.
+            actual: the values that stand for its inputs.
+            names: the names of dimensions in it, by the graph's.
+            rule, origin: its name and that of the forward node, for names and metadata.
+
+        Returns:
+            the results by formal name, a list for a variadic one.
+        """
         for position in template.fixed:
             self.knowledge.fix(actual[position])
         back = {short: name for name, short in names.items()}
@@ -357,7 +360,7 @@ class Linker:
             inputs = [resolve(v) for v in body.inputs]
             attributes = bind_captures(body, resolve)
             for graph in graphs_of(attributes):
-                settle(graph, self.names, f"{base}/{body.op_type}", back, metadata)
+                fit(graph, self.names, f"{base}/{body.op_type}", back, metadata)
             node = ir.Node(
                 body.domain, body.op_type, inputs, attributes, outputs=outputs, metadata_props=dict(metadata)
             )

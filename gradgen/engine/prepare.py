@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
-import onnx.inliner
 import onnx_ir as ir
 
 from gradgen.engine.declarations import check_declarations
@@ -24,6 +22,7 @@ from gradgen.engine.settling import settle
 from gradgen.engine.shaping import infer_types_of, value_of
 from gradgen.engine.subgraphs import graphs
 from gradgen.engine.values import is_float
+from gradgen.inlining import inline_functions
 from gradgen.rules.elements import shape_elements
 from gradgen.rules.lang import OPSET
 
@@ -60,7 +59,8 @@ def prepare(model: Model, registry: Registry, types: bool = True) -> Prepared:
     check(proto)
     open_dimensions(proto)
     densify(proto)
-    proto = _inline_functions(proto, registry)
+    rules = Rules(registry, imports(proto))
+    proto = inline_functions(proto, lambda f: rules.find(f.domain, f.name) is not None)
     proto = infer(proto, registry, declared=True) if types else proto
     ir_model = _from_proto(proto)
     if (ir_model.ir_version or 0) < 4:
@@ -142,32 +142,6 @@ def _fill_alike(proto: onnx.ModelProto, registry: Registry) -> bool:
     return found
 
 
-def _inline_functions(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
-    """Inline the model's own functions, except those that have a rule."""
-    if not proto.functions:
-        return proto
-    defaults = {(f.domain, f.name): list(f.attribute_proto) for f in proto.functions}
-    rules = Rules(registry, imports(proto))
-
-    def bind(nodes: Any) -> None:
-        for node in nodes:
-            given = {a.name for a in node.attribute}
-            node.attribute.extend(a for a in defaults.get((node.domain, node.op_type), ()) if a.name not in given)
-            for attribute in node.attribute:
-                bind(attribute.g.node)
-
-    bind(proto.graph.node)
-    for function in proto.functions:
-        bind(function.node)
-        del function.value_info[:]  # its dimension names are those of one call, and would be shared by all
-    kept = [(f.domain, f.name) for f in proto.functions if rules.find(f.domain, f.name) is not None]
-    return (
-        onnx.inliner.inline_selected_functions(proto, kept, exclude=True)
-        if kept
-        else onnx.inliner.inline_local_functions(proto)
-    )
-
-
 def learn_constants(graph: ir.Graph, knowledge: Knowledge, opset: int) -> None:
     """Learn the contents of integer values that are computed from constants and static shapes."""
     from gradgen.engine.builder import BodyNode
@@ -179,6 +153,8 @@ def learn_constants(graph: ir.Graph, knowledge: Knowledge, opset: int) -> None:
         if value is None:
             return None
         if value not in elements:
+            # Names of dimensions mean nothing across values here: they are never compared, and only elements that are
+            # all sizes become a content.
             elements[value] = knowledge.describe(value, {})
         return elements[value]
 

@@ -7,10 +7,10 @@ import importlib.resources
 import importlib.util
 import os
 import threading
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import onnx
 import onnx.parser
@@ -19,6 +19,28 @@ import onnx_ir as ir
 from gradgen.engine.rows import Form, Row
 from gradgen.errors import GradientError
 from gradgen.rules.lang import OPSET, RuleFunction
+
+T = TypeVar("T")
+
+
+class Templates(dict[Any, Any]):
+    """Specialised rules by signature. It holds a limited number; the oldest give way."""
+
+    def __init__(self, limit: int = 20_000):
+        super().__init__()
+        self._limit = limit
+        self._lock = threading.Lock()
+
+    def __setitem__(self, key: Any, template: Any) -> None:
+        with self._lock:
+            super().__setitem__(key, template)
+            while len(self) > self._limit:
+                del self[next(iter(self))]
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        with self._lock:
+            super().clear()
 
 
 class Registry:
@@ -40,7 +62,8 @@ class Registry:
         self._bodies: dict[str, Any] = dict(bodies or {})
         self._given_parent = parent
         self._lock = threading.Lock()
-        self.templates: dict[Any, Any] = {}
+        self._extended: dict[tuple[str, str], Registry] = {}
+        self.templates = Templates()
         for row in rows:
             self.add(row)
 
@@ -62,21 +85,35 @@ class Registry:
         if spec is None or spec.loader is None or not path.is_file():
             raise GradientError(f"'{folder}' holds no generated library: there is no registry.py")
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        texts = [(path.parent / name).read_text(encoding="utf-8") for name in module.LIBRARIES]
-        return cls(module.ROWS, {f.name: f for text in texts for f in parse_functions(text)})
+        try:
+            spec.loader.exec_module(module)
+            texts = [(path.parent / name).read_text(encoding="utf-8") for name in module.LIBRARIES]
+            return cls(module.ROWS, {f.name: f for text in texts for f in parse_functions(text)})
+        except Exception as error:  # a file that somebody edited may raise anything
+            raise GradientError(f"'{folder}' holds a broken library, generate it again: {error}") from error
 
     def add(self, row: Row) -> None:
         """Add a row; a second one for the same op and version raises GradientError."""
-        rows = self._rows.setdefault((row.domain, row.op_type), [])
-        if any(r.since == row.since for r in rows):
-            name = f"{row.domain or 'ai.onnx'}::{row.op_type}"
-            raise GradientError(
-                f"{name} has a rule for version {row.since} already; use a Registry of its own for another"
-            )
-        rows.append(row)
-        rows.sort(key=lambda r: r.since)
-        self.templates.clear()
+        with self._lock:
+            rows = self._rows.get((row.domain, row.op_type), [])
+            if any(r.since == row.since for r in rows):
+                name = f"{row.domain or 'ai.onnx'}::{row.op_type}"
+                raise GradientError(
+                    f"{name} has a rule for version {row.since} already; use a Registry of its own for another"
+                )
+            # A new list: another thread may be reading the old one.
+            self._rows[row.domain, row.op_type] = sorted([*rows, row], key=lambda r: r.since)
+            self.templates.clear()
+
+    def extended(self, row: Row) -> Registry:
+        """This registry with one more row, that of an internal op; it shares the specialised rules, and is made once."""
+        key = (row.domain, row.op_type)
+        with self._lock:
+            if key not in self._extended:
+                registry = Registry([row], parent=self)
+                registry.templates = self.templates
+                self._extended[key] = registry
+            return self._extended[key]
 
     def add_body(self, name: str, function: Any) -> None:
         """Add a compiled function (FunctionProto or onnx_ir Function)."""
@@ -105,8 +142,9 @@ class Registry:
             return self._parent.body(name)
         if isinstance(function, onnx.FunctionProto):
             with self._lock:
-                function = ir.serde.deserialize_function(function)
-                self._bodies[name] = function
+                function = self._bodies[name]
+                if isinstance(function, onnx.FunctionProto):
+                    function = self._bodies[name] = ir.serde.deserialize_function(function)
         return function
 
 
@@ -141,7 +179,19 @@ class Rules:
         return self.find(node.domain, node.op_type)
 
 
-@cache
+def once(make: Callable[[], T]) -> Callable[[], T]:
+    """A function of no arguments that is called once, also where threads ask for its result at the same time."""
+    lock, cached = threading.RLock(), cache(make)
+
+    @wraps(make)
+    def result() -> T:
+        with lock:
+            return cached()
+
+    return result
+
+
+@once
 def builtin() -> Registry:
     """The registry that gradgen ships."""
     module = importlib.import_module("gradgen.generated.registry")
@@ -158,11 +208,14 @@ def registry_of(registry: Registry | None) -> Registry:
     if registry is None:
         return registered()
     if not isinstance(registry, Registry):
-        raise GradientError(f"registry is a gradgen.Registry, not {type(registry).__name__}")
+        kind = type(registry).__name__
+        raise GradientError(
+            f"registry is a gradgen.Registry, not {kind}; gradgen.Registry.load(folder) reads a generated one"
+        )
     return registry
 
 
-@cache
+@once
 def registered() -> Registry:
     """The registry that `register_vjp` writes to, over the built-in one."""
     return Registry(parent=builtin())
@@ -178,7 +231,12 @@ def parse_functions(text: str) -> list[onnx.FunctionProto]:
 @cache
 def rule_function(module: str, name: str) -> RuleFunction:
     """A rule of the rule language by module and name."""
-    return getattr(importlib.import_module(module), name)
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise GradientError(
+            f"the rule '{name}' is in the module '{module}': put its folder on the Python path (PYTHONPATH): {error}"
+        ) from error
 
 
 def form_function(form: Form) -> RuleFunction:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from gradgen.engine.contract import ir_shape
 from gradgen.engine.expand import replace_value
 from gradgen.engine.flow import Flow, flows_of, structural_form
+from gradgen.engine.inference import set_shape
 from gradgen.engine.link import Constants, Knowledge, Linker
 from gradgen.engine.names import Names
 from gradgen.engine.registry import Rules, form_function
@@ -223,15 +224,7 @@ def _supposing(body: onnx.GraphProto, shapes: Mapping[int, Shape]) -> onnx.Graph
     graph = onnx.GraphProto()
     graph.CopyFrom(body)
     for j, shape in shapes.items():
-        tensor = graph.input[j].type.tensor_type
-        tensor.ClearField("shape")
-        tensor.shape.SetInParent()
-        for d in shape:
-            dim = tensor.shape.dim.add()
-            if isinstance(d, int):
-                dim.dim_value = d
-            elif d is not None:
-                dim.dim_param = d
+        set_shape(graph.input[j].type, shape)
     return graph
 
 

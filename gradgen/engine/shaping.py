@@ -10,7 +10,7 @@ import onnx.shape_inference
 import onnx_ir as ir
 
 from gradgen.engine.defaults import drop_spelled, spell_defaults
-from gradgen.engine.inference import infer_shapes, set_type, type_proto
+from gradgen.engine.inference import infer_shapes, set_shape, set_type
 from gradgen.engine.protos import Scope, imports, scopes
 from gradgen.engine.values import Value
 from gradgen.rules.elements import STATED, stated_shape
@@ -71,8 +71,7 @@ def fill_ranks(proto: onnx.ModelProto) -> bool:
             target.elements = (None,) * target.shape[0]  # which sizes they are, onnx's inference looks at itself
             shape = stated_shape(_Node(node.op_type, values))
             if shape is not None:
-                bare = Value(None, tuple(d if isinstance(d, int) else None for d in shape))
-                info.type.tensor_type.shape.CopyFrom(type_proto(bare).tensor_type.shape)
+                set_shape(info.type, tuple(d if isinstance(d, int) else None for d in shape))
                 found = True
     return found
 

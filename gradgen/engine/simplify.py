@@ -13,13 +13,19 @@ from gradgen.engine.subgraphs import discard, graphs
 def remove_unused(graph: ir.Graph) -> None:
     """Remove the nodes of a graph, subgraphs included, whose results nobody reads."""
     for node in reversed(graph):
-        if all(not v.uses() and not v.is_graph_output() for v in node.outputs):
-            graph.remove(node, safe=True)
+        if not remove_if_unused(node, graph):
             for sub in graphs(node):
-                discard(sub)
-            continue
-        for sub in graphs(node):
-            remove_unused(sub)
+                remove_unused(sub)
+
+
+def remove_if_unused(node: ir.Node, graph: ir.Graph) -> bool:
+    """Remove a node of a graph if nobody reads its results; whether that was so."""
+    if any(v.uses() or v.is_graph_output() for v in node.outputs):
+        return False
+    graph.remove(node, safe=True)
+    for sub in graphs(node):
+        discard(sub)
+    return True
 
 
 def remove_unused_initializers(graph: ir.Graph) -> None:

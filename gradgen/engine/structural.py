@@ -19,7 +19,8 @@ from gradgen.engine.flow import Flow, flows_of
 from gradgen.engine.link import Linker
 from gradgen.engine.registry import form_function
 from gradgen.engine.simplify import remove_unused
-from gradgen.engine.subgraphs import captures, clone_graph, insert_output, rename
+from gradgen.engine.subgraphs import captures, rename
+from gradgen.engine.surgery import clone_graph, insert_output
 from gradgen.engine.values import is_float
 
 Pair = tuple[ir.Value, ir.Value]

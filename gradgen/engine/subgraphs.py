@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 
 import onnx_ir as ir
-from onnx_ir import _cloner
 
 from gradgen.engine.names import Names
 
@@ -48,17 +47,7 @@ def free_values(graph: ir.Graph) -> list[ir.Value]:
     return list(found)
 
 
-def clone_graph(graph: ir.Graph, mapping: dict[ir.Value, ir.Value | None]) -> ir.Graph:
-    """A copy of a graph that reads `mapping`'s values in place of the outer ones; the copies are added to it."""
-    cloner = _cloner.Cloner(
-        attr_map={}, value_map=mapping, metadata_props={}, resolve_ref_attrs=False, allow_outer_scope_values=True
-    )
-    return cloner.clone_graph(graph)
-
-
-def settle(
-    graph: ir.Graph, names: Names, base: str, dimensions: Mapping[str, str], metadata: Mapping[str, str]
-) -> None:
+def fit(graph: ir.Graph, names: Names, base: str, dimensions: Mapping[str, str], metadata: Mapping[str, str]) -> None:
     """Fit a graph copied from a rule into a model: unique names, the model's names of dimensions, metadata."""
     values = [*graph.inputs, *graph.initializers.values()]
     for node in graph:
@@ -66,23 +55,12 @@ def settle(
         node.metadata_props.update(metadata)
         values.extend(v for v in node.outputs if v.name)
         for inner in graphs(node):
-            settle(inner, names, base, dimensions, metadata)
+            fit(inner, names, base, dimensions, metadata)
     for value in values:
         value.name = names.unique(f"{base}/{value.name}")
         if value.shape is not None:
             dims = [d if isinstance(d, int) else dimensions.get(d.value or "", d.value) for d in value.shape.dims]
             value.shape = ir.Shape(dims)
-
-
-def insert_output(node: ir.Node, index: int) -> ir.Value:
-    """One more output of a node, in front of the one at `index`."""
-    node.resize_outputs(len(node.outputs) + 1)
-    *others, new = node.outputs
-    others.insert(index, new)
-    node._outputs = tuple(others)  # onnx_ir appends outputs only
-    for position, value in enumerate(others):
-        value._index = position
-    return new
 
 
 def hoist_initializers(graph: ir.Graph) -> None:

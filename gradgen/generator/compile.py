@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import re
-from types import ModuleType
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 import onnx
@@ -48,9 +51,13 @@ class Compiler:
             ordered = sorted(node.attribute, key=lambda a: a.name)
             del node.attribute[:]
             node.attribute.extend(ordered)
+        if not proto.output:
+            raise GradientError(f"{function.module}.{function.name}: it returns nothing")
         names = [n for n in proto.output if n.startswith("return_val")]
         if names and function.kind == "compiled":
-            raise GradientError(f"{function.module}.{function.name}: return names, not expressions")
+            raise GradientError(
+                f"{function.module}.{function.name}: return names, not expressions: dX = …, then `return dX`"
+            )
         produced = {o for n in proto.node for o in n.output}
         for output in proto.output:
             if output not in produced:
@@ -79,24 +86,54 @@ class Compiler:
         from onnxscript.onnx_opset import opset21
 
         module = importlib.import_module(function.module)
-        replaced = {"op": opset21}
+        replaced: dict[str, Any] = {"op": opset21}
         called = {
             name: value
             for name in function.fn.__code__.co_names
             if isinstance(value := vars(module).get(name), RuleFunction) and value.kind in COMPILED
         }
         replaced.update((name, self._script(value)) for name, value in called.items())
-        saved = {name: vars(module).get(name) for name in replaced}
+        # onnxscript reads the names of the function's module: a copy of it, since other threads may run its rules.
+        copy = ModuleType(f"{module.__name__}.{function.name}.{id(self)}")
+        vars(copy).update({**vars(module), **replaced, "__name__": copy.__name__})
+        sys.modules[copy.__name__] = copy
         try:
-            vars(module).update(replaced)
             script = onnxscript.script(onnxscript.values.Opset(DOMAIN, 1), default_opset=opset21)
-            compiled = script(function.fn)
+            compiled = script(_moved(function.fn, copy))
         except Exception as error:  # onnxscript raises many kinds, and each is about the rule's text
-            raise GradientError(f"{function.module}.{function.name}: {error}") from error
+            raise GradientError(f"{function.module}.{function.name}: {_reason(str(error), function)}") from error
         finally:
-            vars(module).update({k: v for k, v in saved.items() if v is not None})
+            del sys.modules[copy.__name__]
         self._compiled[function.name] = compiled
         return compiled
+
+
+def _moved(fn: Callable[..., Any], module: ModuleType) -> Callable[..., Any]:
+    """The function as if a module defined it."""
+    moved = FunctionType(fn.__code__, vars(module), fn.__name__, fn.__defaults__, fn.__closure__)
+    moved.__kwdefaults__, moved.__annotations__, moved.__doc__ = fn.__kwdefaults__, fn.__annotations__, fn.__doc__
+    moved.__module__, moved.__qualname__ = module.__name__, fn.__qualname__
+    return moved
+
+
+def where(function: RuleFunction) -> str:
+    """The file and line of a rule, for messages."""
+    code = function.fn.__code__
+    return f"{Path(code.co_filename).name}, line {code.co_firstlineno}"
+
+
+def _reason(message: str, function: RuleFunction) -> str:
+    """What onnxscript says of a rule's text, in one line, with the line of the file."""
+    match = re.search(
+        r"(?:ERROR: )?(?P<what>.*?)\s*at: Function '\w+', line (?P<line>\d+)\n(?P<source>[^\n]*)", message, re.S
+    )
+    if match is None:
+        return " ".join(message.split())
+    what = " ".join(match["what"].split()).rstrip(".")
+    if what.startswith("Missing names"):  # followed by all globals
+        what = "an attribute must be a constant or a parameter: attribute arithmetic needs a traced rule"
+    line = function.fn.__code__.co_firstlineno + int(match["line"]) - 1
+    return f"{what}, in line {line}: {match['source'].strip()}"
 
 
 def all_nodes(nodes: Any) -> list[onnx.NodeProto]:

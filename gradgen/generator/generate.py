@@ -8,8 +8,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,10 +18,13 @@ from typing import Any
 import jinja2
 import onnx
 
+from gradgen.coverage import first_version
+from gradgen.engine.registry import Registry
 from gradgen.engine.rows import Row
 from gradgen.errors import GradientError
 from gradgen.generator import compile as compiling
 from gradgen.generator.table import Problems, TableRow, check_closed, check_duplicates, read_table
+from gradgen.linearity import nonlinear_results
 from gradgen.rules.lang import DOMAIN
 
 RULES = Path(__file__).parent.parent / "rules"
@@ -42,13 +46,21 @@ def families() -> list[tuple[str, Path]]:
 
 
 def load_module(path: Path) -> ModuleType:
-    """Import somebody's module of rules from its file."""
+    """Import somebody's module of rules from its file; raises GradientError with the line that fails."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise GradientError(f"'{path}' is not a Python module")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise GradientError(f"{path}, line {error.lineno}: {error.msg}") from error
+    except Exception as error:  # a module of somebody's own may raise anything
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [f.lineno for f in frames if Path(f.filename).resolve() == path.resolve()]
+        place = f"{path}, line {lines[-1]}" if lines else str(path)
+        raise GradientError(f"{place}: {type(error).__name__}: {error}") from error
     return module
 
 
@@ -72,7 +84,7 @@ def collect(sources: Sequence[tuple[str, Path]], with_library: bool = True, clos
                 proto = compiler.proto(function)
                 compiling.text(proto)
             except GradientError as error:
-                problems.add(function.module, str(error))
+                problems.add(compiling.where(function), str(error))
                 continue
             nodes = compiling.all_nodes(proto.node)
             used[f"{function.module}.{function.name}"] = {(n.domain, n.op_type) for n in nodes if n.domain != DOMAIN}
@@ -95,7 +107,25 @@ def collect(sources: Sequence[tuple[str, Path]], with_library: bool = True, clos
     if closed:
         check_closed(every, used, problems)
     problems.raise_any()
+    check_linear(found, problems)
+    problems.raise_any()
     return found
+
+
+def check_linear(found: Sequence[Family], problems: Problems) -> None:
+    """Run each rule that is not declared linear=False on numbers: what it returns must be linear in its cotangents."""
+    functions = [f for family in found for f in family.functions]
+    if all(family.name != "library" for family in found):
+        functions += [compiling.Compiler().proto(f) for f in compiling.library_functions().values()]
+    rows = [row for family in found for row in family.rows]
+    registry = Registry([item.row for item in rows], {f.name: f for f in functions}, None)
+    for item in rows:
+        for form in [f for f in item.row.forms if f.kind != "structural" and f.linear]:
+            if broken := nonlinear_results(replace(item.row, forms=(form,)), registry):
+                problems.add(
+                    item.where,
+                    f"'{form.rule}' is not linear in its cotangents: {', '.join(broken)}; declare it with linear=False",
+                )
 
 
 def environment() -> jinja2.Environment:
@@ -105,6 +135,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     env.filters["literal"] = repr
+    env.filters["first"] = first_version
     env.filters["cell"] = lambda text: str(text).replace("|", "\\|").replace("\n", " ")
     return env
 
@@ -145,8 +176,20 @@ def fields(row: Row) -> dict[str, Any]:
     return result
 
 
+def is_library(folder: Path) -> bool:
+    """Whether a folder holds what the generator wrote."""
+    path = folder / "registry.py"
+    return path.is_file() and "Do not edit" in path.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+
+
 def write(files: dict[str, str], out: Path) -> None:
-    """Write the files, formatted, in place of what was generated before."""
+    """Write the files, formatted, in place of what was generated before.
+
+    Raises:
+        GradientError: the folder holds something else.
+    """
+    if out.exists() and not is_library(out) and (not out.is_dir() or any(out.iterdir())):
+        raise GradientError(f"'{out}' is not empty and holds no generated library: give --out a new or empty folder")
     with tempfile.TemporaryDirectory() as scratch:
         _formatted(files, Path(scratch))
         for stale in [*out.glob("*.onnxtxt"), *out.glob("tests/test_*.py")]:
@@ -175,5 +218,7 @@ def _formatted(files: dict[str, str], folder: Path) -> None:
         path.write_text(content.rstrip("\n") + "\n", encoding="utf-8")
     command = [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length=120", "-q", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "No module named ruff" in done.stderr:
+        raise GradientError('the generator needs ruff: run `pip install -e ".[generate]"` in a clone of gradgen')
     if done.returncode:
         raise GradientError(f"ruff could not format the generated files: {done.stderr.strip()}")

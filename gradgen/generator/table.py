@@ -126,7 +126,8 @@ def _read_row(
     kept = ("range", "avoid", "tolerance", "second_order", "kernel")
     settings: dict[str, Any] = {k: entry[k] for k in kept if k in entry}
     table_row = TableRow(row, list(entry.get("samples", ())), settings, where)
-    _check_row(table_row, schema, functions, problems)
+    if len(forms) == len(listed):  # else what is wrong with its rules is said already, and all else follows from it
+        _check_row(table_row, schema, functions, problems)
     return table_row
 
 
@@ -229,6 +230,8 @@ def _read_form(item, where, module, functions, schema, inputs, outputs, problems
     if strangers := [p for p in (*positional, *keyword) if p not in known and p not in schema.attributes]:
         problems.add(where, f"'{name}' takes {strangers}, which are no cotangent, input, output or attribute of the op")
     returns = returned(function)
+    if "?" in returns:
+        return None  # the compiler says so
     if strays := [r for r in returns if not (r.startswith("d") and r[1:] in [n.rstrip("*") for n in inputs])]:
         problems.add(where, f"'{name}' returns {strays}; results are named d<input>")
     when = item.get("when")
@@ -256,7 +259,7 @@ def _split(
 
 
 def returned(function: RuleFunction) -> tuple[str, ...]:
-    """The names that a rule returns."""
+    """The names that a rule returns; `?` for an expression, which the compiler refuses."""
     if function.returns or function.kind == "structural":
         return function.returns
     import ast
@@ -264,7 +267,7 @@ def returned(function: RuleFunction) -> tuple[str, ...]:
     import textwrap
 
     tree = ast.parse(textwrap.dedent(inspect.getsource(function.fn)))
-    value = next(n.value for n in reversed(list(ast.walk(tree))) if isinstance(n, ast.Return))
+    value = next((n.value for n in reversed(list(ast.walk(tree))) if isinstance(n, ast.Return)), None)
     items = value.elts if isinstance(value, ast.Tuple) else [value]
     return tuple(i.id if isinstance(i, ast.Name) else "?" for i in items)
 

@@ -33,8 +33,16 @@ def _flip(x: Any) -> Any:
     return op.Transpose(x, perm=[0, 1, 3, 2])
 
 
+def _four(x: Any) -> Any:
+    """x, which has four dimensions also where inference has lost count of them."""
+    if x.shape is None:
+        x.shape = (None,) * 4
+    return x
+
+
 def _group(x: Any, key: Any) -> Any:
     """[batch, query heads, length, ·] as [batch, key heads, group·length, ·]: the queries of a key head are rows."""
+    x = _four(x)
     if same_dim(x.shape[1], key.shape[1]):
         return x
     heads = op.Shape(key, start=1, end=2)
@@ -44,6 +52,7 @@ def _group(x: Any, key: Any) -> Any:
 
 def _ungroup(x: Any, query: Any) -> Any:
     """The inverse of `_group`: the first dimensions are those of the query."""
+    x = _four(x)
     if same_dim(x.shape[1], query.shape[1]):
         return x
     return op.Reshape(x, op.Concat(op.Shape(query, end=3), op.Shape(x, start=3), axis=0), allowzero=1)

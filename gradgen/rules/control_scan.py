@@ -72,13 +72,13 @@ def scan_vjp(context):
         num_scan_inputs=len(scanned),
         scan_input_axes=[
             *[0] * len(kept), *(axes[j - states] for j in read), *(out_axes[o - states] for o in seeds),
-        ],
+        ] or None,
         scan_input_directions=[
             *[1] * len(kept), *(1 - directions[j - states] for j in read),
             *(1 - out_directions[o - states] for o in seeds),
-        ],
-        scan_output_axes=[axes[j - states] for j in sliced],
-        scan_output_directions=[1 - directions[j - states] for j in sliced],
+        ] or None,
+        scan_output_axes=[axes[j - states] for j in sliced] or None,
+        scan_output_directions=[1 - directions[j - states] for j in sliced] or None,
     )  # fmt: skip
     return zip([*(node.inputs[j] for j in carried), *outer, *(node.inputs[j] for j in sliced)], found, strict=True)
 

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from gradgen.engine.contract import ir_shape
+from gradgen.rules.lang import same_shape
+
 Pattern = Callable[[ir.Node, Any], ir.Value | None]
 PATTERNS: dict[str, list[Pattern]] = {}
 
@@ -106,13 +109,6 @@ def _target(value: ir.Value) -> np.ndarray | None:
     return None if sizes.count(-1) > 1 or 0 in sizes else np.asarray(sizes, np.int64)
 
 
-def _same_shape(one: ir.Value, other: ir.Value) -> bool:
-    shapes = [
-        None if v.shape is None else [d if isinstance(d, int) else d.value for d in v.shape.dims] for v in (one, other)
-    ]
-    return shapes[0] is not None and None not in shapes[0] and shapes[0] == shapes[1]
-
-
 @pattern(*VIEWS)
 def adjacent_views(node: ir.Node, linker: Any) -> ir.Value | None:
     """A view of a view is one Reshape, or nothing."""
@@ -120,18 +116,12 @@ def adjacent_views(node: ir.Node, linker: Any) -> ir.Value | None:
     if first is None or first.inputs[0] is None:
         return None
     source, result = first.inputs[0], node.outputs[0]
-    if _same_shape(source, result):
+    if same_shape(ir_shape(source), ir_shape(result)):
         return source
     target = _target(result)
     if target is None:
         return None
     return linker.node("Reshape", [source, linker.constants.get(target)], result, f"{result.name}/view")
-
-
-def _sizes(value: ir.Value | None) -> list[int | str | None] | None:
-    if value is None or value.shape is None:
-        return None
-    return [d if isinstance(d, int) else d.value for d in value.shape.dims]
 
 
 @pattern(*VIEWS)
@@ -141,7 +131,7 @@ def transposed_units(node: ir.Node, linker: Any) -> ir.Value | None:
     first = _producer(middle.inputs[0], ("Unsqueeze",)) if middle is not None else None
     if middle is None or first is None or "perm" not in middle.attributes:
         return None
-    source, widened, target = first.inputs[0], _sizes(first.outputs[0]), _target(node.outputs[0])
+    source, widened, target = first.inputs[0], ir_shape(first.outputs[0]), _target(node.outputs[0])
     added = linker.knowledge.constant(first.inputs[1])
     if source is None or widened is None or added is None or target is None:
         return None
@@ -149,7 +139,7 @@ def transposed_units(node: ir.Node, linker: Any) -> ir.Value | None:
     kept = [a for a in range(len(widened)) if a not in inserted]
     perm = [kept.index(a) for a in middle.attributes["perm"].as_ints() if a not in inserted]
     if perm != sorted(perm):
-        sizes = _sizes(source) or []
+        sizes = ir_shape(source) or ()
         like = ir.Value(type=source.type, shape=ir.Shape([sizes[p] for p in perm]), name=node.outputs[0].name)
         source = linker.node("Transpose", [source], like, f"{like.name}/transposed", perm=perm)
     return linker.node(
@@ -164,8 +154,8 @@ def interleaved_parts(node: ir.Node, linker: Any) -> ir.Value | None:
     stack = _producer(middle.inputs[0], ("Concat",)) if middle is not None else None
     if middle is None or stack is None or "perm" not in middle.attributes:
         return None
-    result, moved = _sizes(node.outputs[0]), _sizes(middle.outputs[0])
-    parts = [_sizes(v) for v in stack.inputs]
+    result, moved = ir_shape(node.outputs[0]), ir_shape(middle.outputs[0])
+    parts = [ir_shape(v) for v in stack.inputs]
     if result is None or moved is None or any(p is None for p in parts):
         return None
     perm = list(middle.attributes["perm"].as_ints())
@@ -175,7 +165,7 @@ def interleaved_parts(node: ir.Node, linker: Any) -> ir.Value | None:
     if others != sorted(others) or any(p is not None and p[axis] != 1 for p in parts) or at + 1 >= len(moved):
         return None
     merged = moved[at + 1]
-    if not isinstance(merged, int) or result != [*moved[:at], len(parts) * merged, *moved[at + 2 :]]:
+    if not isinstance(merged, int) or result != (*moved[:at], len(parts) * merged, *moved[at + 2 :]):
         return None
     shape = [*moved[:at], *moved[at + 1 :]]
     pieces = []

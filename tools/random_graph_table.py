@@ -1,4 +1,4 @@
-"""Differentiates random graphs and prints how they came out: `python tools/random_graphs.py --count 2000`."""
+"""Differentiates random graphs and prints how they came out: `python tools/random_graph_table.py --count 2000`."""
 
 from __future__ import annotations
 

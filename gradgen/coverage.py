@@ -1,0 +1,76 @@
+"""What the rule tables say of each op, in words: the rows of `gradgen coverage` and of COVERAGE.md."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+import onnx.defs
+
+from gradgen.engine.registry import Registry, registered
+from gradgen.engine.rows import Row
+from gradgen.errors import GradientError
+from gradgen.generator.table import admits_floats, schema_of
+
+OLDEST = 7  # the oldest opset of a model that is taken
+
+
+def first_version(row: Row) -> int:
+    """The first version of its domain for which a row holds: where the op begins, in a model that is taken."""
+    begins = [
+        s.since_version
+        for s in onnx.defs.get_all_schemas_with_history()
+        if (s.domain, s.name) == (row.domain, row.op_type)
+    ]
+    return max(row.since, min(begins, default=1), 1 if row.domain else OLDEST)
+
+
+def disposition(row: Row, index: int) -> str:
+    """What an input's derivative is: `rule`, `body`, `zero`, `none (reason)`, or `not float`."""
+    name, kind = row.input_name(index), row.disposition(index)
+    if kind == "none":
+        return f"none ({row.none[name]})" if name in row.none else "not float"
+    if kind == "rule" and any(f.kind == "structural" for f in row.forms):
+        # A structural rule names no inputs: the schema says which of them can be floats.
+        schema = schema_of(row.domain, row.op_type, row.since if row.since > 1 else None)
+        if schema is not None and index < len(schema.inputs) and not admits_floats(schema, schema.inputs[index]):
+            return "not float"
+    return kind
+
+
+def coverage_rows(ops: Sequence[str] = (), registry: Registry | None = None) -> list[tuple[str, str, str, str]]:
+    """Op, first version, rules, and the dispositions of its inputs, for each row.
+
+    Args:
+        ops: op types, or `domain::op`; by default all.
+        registry: by default the one that every call uses.
+
+    Raises:
+        GradientError: lists the ops that have no row, each with near matches.
+    """
+    rows = (registry or registered()).rows()
+    missing = [op for op in ops if not any(_is(row, op) for row in rows)]
+    if missing:
+        known = {
+            name.lower(): name for row in rows for name in (row.op_type, f"{row.domain or 'ai.onnx'}::{row.op_type}")
+        }
+        said = []
+        for op in missing:
+            near = [known[n] for n in difflib.get_close_matches(op.lower(), known, n=3, cutoff=0.7)]
+            said.append(f"'{op}'" + (f" (near matches: {', '.join(near)})" if near else ""))
+        raise GradientError(f"no row for {', '.join(said)}")
+    chosen = [row for row in rows if not ops or any(_is(row, op) for op in ops)]
+    result = []
+    for row in sorted(chosen, key=lambda r: (r.domain, r.op_type, r.since)):
+        said = [f"{n.rstrip('*')}: {disposition(row, i)}" for i, n in enumerate(row.inputs)]
+        rules = ", ".join(dict.fromkeys(f.rule for f in row.forms)) or (
+            f"{row.forward.rule} (body)" if row.forward else "–"
+        )
+        name = f"{row.domain}::{row.op_type}" if row.domain else row.op_type
+        result.append((name, str(first_version(row)), rules, "; ".join(said)))
+    return result
+
+
+def _is(row: Row, op: str) -> bool:
+    domain, separator, op_type = op.rpartition("::")
+    return row.op_type == op_type and (not separator or row.domain == ("" if domain == "ai.onnx" else domain))

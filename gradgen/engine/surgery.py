@@ -1,0 +1,28 @@
+"""What gradgen does with onnx_ir that its public calls do not offer: the one place that knows its private parts.
+
+pyproject.toml keeps onnx-ir below its next major version because of it.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+from onnx_ir import _cloner
+
+
+def clone_graph(graph: ir.Graph, mapping: dict[ir.Value, ir.Value | None]) -> ir.Graph:
+    """A copy of a graph that reads `mapping`'s values in place of the outer ones; the copies are added to it."""
+    cloner = _cloner.Cloner(
+        attr_map={}, value_map=mapping, metadata_props={}, resolve_ref_attrs=False, allow_outer_scope_values=True
+    )
+    return cloner.clone_graph(graph)
+
+
+def insert_output(node: ir.Node, index: int) -> ir.Value:
+    """One more output of a node, in front of the one at `index`."""
+    node.resize_outputs(len(node.outputs) + 1)
+    *others, new = node.outputs
+    others.insert(index, new)
+    node._outputs = tuple(others)  # onnx_ir appends outputs only
+    for position, value in enumerate(others):
+        value._index = position
+    return new
