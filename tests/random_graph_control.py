@@ -6,7 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
-from random_graph_grower import RANGE, SIZES, Grower, Part, Value
+from random_graph_grower import SIZES, Grower, Part
+from random_graph_values import Value
+
+from gradgen.samples import RANGE
 
 UNARY = ("Sin", "Tanh", "Sigmoid", "Neg", "Softplus", "Identity")
 BINARY = ("Add", "Mul", "Sub", "Max")

@@ -3,14 +3,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 from random_graph_samples import built_sample, setting, table
+from random_graph_values import IllegalError, Leaf, Value, run
 
 from gradgen.engine.forward import STRAY
 from gradgen.engine.registry import registered
@@ -21,44 +20,6 @@ BROADCAST = {"Add", "Sub", "Mul", "Div", "Pow", "Mod", "Where", "Sum", "Mean", "
 SIZES = (1, 2, 3, 4, 5)
 # Values that grow beyond this are brought back before they are used again.
 LARGE = 4.0
-
-
-class IllegalError(Exception):
-    """The node that was tried does not run on these inputs."""
-
-
-@dataclass(frozen=True)
-class Value:
-    """A value of the graph: its name and what it holds at the point where the graph was grown."""
-
-    name: str
-    array: np.ndarray
-
-
-@dataclass
-class Leaf:
-    """An input or an initializer of the graph.
-
-    Attributes:
-        array: its content.
-        moves: whether it is a float that gradients are taken of, and that may be moved off a kink.
-        stored: whether it is an initializer.
-        dims: the dimensions that an input declares.
-    """
-
-    name: str
-    array: np.ndarray
-    moves: bool
-    stored: bool
-    dims: list[int | str] = field(default_factory=list)
-
-
-def opset_imports(opset: int, domains: dict[str, int]) -> list[onnx.OperatorSetIdProto]:
-    return [helper.make_opsetid("", opset), *(helper.make_opsetid(d, v) for d, v in domains.items())]
-
-
-def kind_of(array: np.ndarray) -> int:
-    return helper.np_dtype_to_tensor_dtype(array.dtype)
 
 
 class Grower:
@@ -215,7 +176,11 @@ class Grower:
         """A value of a shape and in a range: a fresh leaf or one at hand, made to fit."""
         if not self.pool or self.chance(0.3):
             return self.drawn_leaf(shape, low, high, avoid)
-        return self.into(self.fit(self.pick(), shape), low, high)
+        value = self.fit(self.pick(), shape)
+        if value.array.size > 1 and np.ptp(value.array) == 0:
+            # What is normalised then is zero but for rounding, which its standard deviation blows up.
+            value = self.emit("Add", [value, self.drawn_leaf(shape, -0.5, 0.5)])[0]
+        return self.into(value, low, high)
 
     def into(self, value: Value, low: float, high: float) -> Value:
         """The value, squashed where it leaves a range or is so large that it would grow without bound."""
@@ -358,43 +323,12 @@ class Grower:
 
 
 def _has_fixed_sizes(node: onnx.NodeProto) -> bool:
-    """Whether onnxruntime runs an op on sizes that do not go together: attributes of ai.onnx.ml, caches of rotations."""
+    """Whether onnxruntime runs an op on sizes that do not go together."""
     return node.domain == "ai.onnx.ml" or node.op_type == "RotaryEmbedding"
 
 
 def _broadcasts(own: Sequence[int], shape: Sequence[int]) -> bool:
     return len(own) <= len(shape) and all(a in (1, b) for a, b in zip(reversed(own), reversed(shape), strict=False))
-
-
-def run(
-    nodes: Sequence[onnx.NodeProto], feeds: dict[str, np.ndarray], opset: int, domains: dict[str, int]
-) -> list[np.ndarray]:
-    """What nodes compute on onnxruntime: the outputs of the last one.
-
-    Raises:
-        IllegalError: it does not load or run, or a float result is not finite or too large, or one is empty.
-    """
-    inputs = [helper.make_tensor_value_info(n, kind_of(a), a.shape) for n, a in feeds.items()]
-    outputs = [helper.make_empty_tensor_value_info(o) for o in nodes[-1].output if o]
-    graph = helper.make_graph(list(nodes), "node", inputs, outputs)
-    model = helper.make_model(graph, opset_imports=opset_imports(opset, domains), ir_version=10)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    quiet = onnxruntime.RunOptions()
-    quiet.log_severity_level = 4
-    try:
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        found = session.run(None, feeds, quiet)
-    except Exception as error:  # onnxruntime raises types of its own
-        raise IllegalError(str(error)) from error
-    for array in found:
-        if not isinstance(array, np.ndarray):
-            raise IllegalError("a result is no tensor")
-        if array.size == 0 or array.size > 400 or array.dtype.kind == "f" and not np.abs(array).max() < 1e4:
-            raise IllegalError("a result is empty, large or not finite")
-    return found
 
 
 Part = Callable[[Grower], None]

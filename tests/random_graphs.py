@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
-from random_graph_grower import Grower, Leaf, kind_of, opset_imports
+from random_graph_grower import Grower
 from random_graph_parts import PARTS, STOPPING
 from random_graph_samples import LEFT_OUT, smallest_opset, table
+from random_graph_values import Leaf, kind_of, opset_imports
 
 OPSETS = (21, 21, 21, 22, 23, 24, 25, 26, 28)
 

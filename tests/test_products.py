@@ -1,4 +1,4 @@
-"""The shape of an Einsum whose operands broadcast, and gradients that rest on it."""
+"""Shapes that the standard's inference gets wrong, and gradients that rest on them."""
 
 from __future__ import annotations
 
@@ -82,6 +82,29 @@ def test_attention_with_a_past_of_unknown_length():
     rng = np.random.default_rng(5)
     sizes = {"Q": (2, 3, 4), "K": (2, 2, 2), "V": (2, 2, 2), "P": (2, 1, 3, 2), "C": (2, 2, 3, 5)}
     feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in sizes.items()}
+    gradient = gradgen.vjp(model)
+    onnx.checker.check_model(gradient, full_check=True)
+    records = check_gradients(model, gradient, feeds)
+    assert all(r.verdict == "ok" for r in records), records
+
+
+@pytest.mark.parametrize("onesided", [0, 1])
+def test_a_transform_of_a_length_known_at_run_time_alone(onesided):
+    """onnx takes the length of the input for it where it knows the axis."""
+    info = onnx.helper.make_tensor_value_info
+    axis = onnx.helper.make_tensor("axis", 7, [], [1])
+    graph = onnx.helper.make_graph(
+        [
+            onnx.helper.make_node("DFT", ["X", "length", "axis"], ["F"], onesided=onesided),
+            onnx.helper.make_node("Mul", ["F", "F"], ["Y"]),
+        ],
+        "transform",
+        [info("X", 1, [2, 5, 1]), info("length", 7, [])],
+        [info("Y", 1, [None] * 3)],
+        [axis],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    feeds = {"X": np.random.default_rng(6).standard_normal((2, 5, 1)).astype(np.float32), "length": np.array(8)}
     gradient = gradgen.vjp(model)
     onnx.checker.check_model(gradient, full_check=True)
     records = check_gradients(model, gradient, feeds)

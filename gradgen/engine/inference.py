@@ -17,7 +17,7 @@ from gradgen.engine.contract import contradict, merge_shapes
 from gradgen.engine.defaults import spell_defaults, spell_node
 from gradgen.engine.values import Shape, Value
 from gradgen.rules.elements import stated_shape
-from gradgen.rules.products import CORRECTED
+from gradgen.rules.products import CORRECTED, Operand
 
 _IR_VERSION = 10
 
@@ -106,6 +106,7 @@ def _corrections(
     """The right types of all results of nodes of which inference gets one wrong, by the nodes' position."""
     known = {v.name: v for v in [*inferred.graph.input, *inferred.graph.output, *inferred.graph.value_info]}
     stored = {t.name: tuple(t.dims) for t in inferred.graph.initializer if t.name not in known}
+    contents = _contents(inferred.graph) if any(n.op_type in CORRECTED for n in inferred.graph.node) else {}
     right: dict[int, list[onnx.ValueInfoProto]] = {}
     for index, node in enumerate(inferred.graph.node):
         results = [known[name] for name in node.output if name in known]
@@ -113,7 +114,8 @@ def _corrections(
         wanted = {v.name: _shape(v) for v in results}
         if node.op_type in CORRECTED and not node.domain and results:
             attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-            found = CORRECTED[node.op_type](attributes, shapes, [_shape(known.get(n)) for n in node.output])
+            inputs = [Operand(s, contents.get(n)) if n else None for n, s in zip(node.input, shapes, strict=True)]
+            found = CORRECTED[node.op_type](attributes, inputs, [_shape(known.get(n)) for n in node.output])
             wanted |= {name: shape for name, shape in zip(node.output, found, strict=True) if name in wanted}
         sizes = {d if isinstance(d, int) else None for shape in shapes for d in shape or ()}
         if None in sizes and 0 not in sizes:
@@ -123,6 +125,19 @@ def _corrections(
         if index in stated or any(wanted[v.name] != _shape(v) for v in results):
             right[index] = [v if (shape := wanted[v.name]) is None else _shaped(v, shape) for v in results]
     return right
+
+
+def _contents(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
+    """The constants of one element in a graph: initializers that are no inputs, and Constant nodes."""
+    inputs = {v.name for v in graph.input}
+    small = {t.name: t for t in graph.initializer if t.name not in inputs and int(np.prod(t.dims)) == 1}
+    small |= {n.output[0]: a.t for n in graph.node if n.op_type == "Constant" for a in n.attribute if a.name == "value"}
+    local = {name: t for name, t in small.items() if t.data_location != onnx.TensorProto.EXTERNAL}
+    found = {name: onnx.numpy_helper.to_array(t) for name, t in local.items() if int(np.prod(t.dims)) == 1}
+    numbers = {
+        n.output[0]: a.i for n in graph.node if n.op_type == "Constant" for a in n.attribute if a.name == "value_int"
+    }
+    return found | {name: np.asarray(i) for name, i in numbers.items()}
 
 
 def _shape(value: onnx.ValueInfoProto | None) -> Shape | None:
@@ -248,10 +263,9 @@ def _refine(node: Any, schema: onnx.defs.OpSchema) -> None:
     result = node.outputs[0]
     if node.op_type in CORRECTED and not node.domain:
         attributes = {name: a.value for name, a in node.attributes.items()}
-        shapes = [None if v is None else v.shape for v in node.inputs]
-        for value, shape in zip(
-            node.outputs, CORRECTED[node.op_type](attributes, shapes, [v.shape for v in node.outputs]), strict=True
-        ):
+        inputs = [None if v is None else Operand(v.shape, v.peek) for v in node.inputs]
+        found = CORRECTED[node.op_type](attributes, inputs, [v.shape for v in node.outputs])
+        for value, shape in zip(node.outputs, found, strict=True):
             value.shape = shape
     if result.shape is None or None in result.shape:
         shape = stated_shape(node)

@@ -172,7 +172,7 @@ def _identity(x: Any, axis: int) -> Any:
 @traced("dX")
 def det_vjp(dY, X):
     """dX[i, j] = dY·cofactor[i, j], the signed determinants of the minors, which holds where X is singular too."""
-    size = X.shape[-1]
+    size = X.shape[X.rank - 1]
     n = np.asarray(size, np.int64) if isinstance(size, int) else op.Squeeze(op.Shape(X, start=-1))
     rows = op.Range(0, n, 1)
     others = op.Range(0, op.Sub(n, 1), 1)

@@ -1,9 +1,9 @@
-"""Shapes that onnx's inference gets wrong: of an Einsum that broadcasts, and of what Attention reads with a past."""
+"""Shapes that onnx's inference gets wrong: of an Einsum that broadcasts, of Attention with a past, of DFT."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 Dim = int | str | None
 Shape = tuple[Dim, ...]
@@ -51,18 +51,33 @@ def _broadcast(dims: Iterable[Dim]) -> Dim:
     return None if len(wider) > 1 else next(iter(wider), 1)
 
 
-def _einsum(attributes: Mapping[str, Any], shapes: Sequence[Shape | None], found: Results) -> Results:
+class Operand(NamedTuple):
+    """What is known of an input: its shape, and its content where that is constant."""
+
+    shape: Shape | None
+    content: Any = None
+
+
+Operands = Sequence[Operand | None]
+"""The inputs of a node; None for an absent one."""
+
+
+def _einsum(attributes: Mapping[str, Any], inputs: Operands, found: Results) -> Results:
     equation = attributes["equation"]
+    shapes = [None if x is None else x.shape for x in inputs]
     shape = einsum_shape(equation.decode() if isinstance(equation, bytes) else equation, shapes)
     return [found[0] if shape is None else shape]
 
 
-def _attention(attributes: Mapping[str, Any], shapes: Sequence[Shape | None], found: Results) -> Results:
+def _attention(attributes: Mapping[str, Any], inputs: Operands, found: Results) -> Results:
     """With a past, whose length onnx takes for 0 where it is not known: the keys read are those and the past's."""
-    key, past = shapes[1], shapes[4] if len(shapes) > 4 else None
+    key, past = inputs[1], inputs[4] if len(inputs) > 4 else None
     if past is None:
         return list(found)
-    lengths = past[2], None if key is None else key[-2 if len(key) == 4 else 1]
+    lengths = [
+        None if past.shape is None else past.shape[2],
+        None if key is None or key.shape is None else key.shape[-2 if len(key.shape) == 4 else 1],
+    ]
     total = sum(n for n in lengths if isinstance(n, int)) if all(isinstance(n, int) for n in lengths) else None
     places = {1: 2, 2: 2, 3: 3}  # in present_key, present_value and the products of queries and keys
     return [
@@ -71,8 +86,18 @@ def _attention(attributes: Mapping[str, Any], shapes: Sequence[Shape | None], fo
     ]
 
 
-CORRECTED: dict[str, Callable[[Mapping[str, Any], Sequence[Shape | None], Results], Results]] = {
+def _dft(attributes: Mapping[str, Any], inputs: Operands, found: Results) -> Results:
+    """With a length that is not known, of which onnx takes the input's size where it knows the axis."""
+    length, axis = (inputs[k] if len(inputs) > k else None for k in (1, 2))
+    if length is None or length.content is not None or found[0] is None or axis is None or axis.content is None:
+        return list(found)
+    place = int(axis.content.item()) % len(found[0])
+    return [(*found[0][:place], None, *found[0][place + 1 :])]
+
+
+CORRECTED: dict[str, Callable[[Mapping[str, Any], Operands, Results], Results]] = {
     "Einsum": _einsum,
     "Attention": _attention,
+    "DFT": _dft,
 }
-"""By op: the shapes of the results, from attributes, the shapes of the inputs, and those that onnx's inference finds."""
+"""By op: the shapes of the results, from attributes, inputs, and the shapes that onnx's inference finds."""
