@@ -245,3 +245,22 @@ def test_the_separable_form(kernel: list[int], attributes: dict[str, Any]) -> No
     model = derivative(primal)
     assert any("conv_vjp__separable" in n.name for n in model.graph.node)
     compare(primal, model, shapes)
+
+
+def test_a_convolution_of_a_value_whose_rank_is_not_inferred() -> None:
+    """Behind a Reshape to a shape that is an input, and in front of whatever needs no rank."""
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    g (float[A] x, int64[R] s, float[3,2,1,1] w) => (float y) {
+        a = Reshape(x, s)\n b = Conv(a, w)\n c = Mul(b, b)\n y = ReduceSum<keepdims=0>(c) }"""
+    model = gradgen.grad(onnx.parser.parse_model(text), wrt=["x", "w"])
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal(24).astype(np.float32), rng.standard_normal((3, 2, 1, 1)).astype(np.float32)
+    found = Evaluator(model, strict=True)({"x": x, "s": np.array([2, 2, 3, 2]), "w": w})
+    image, kernel = x.reshape(2, 2, 6).astype(np.float64), w.reshape(3, 2).astype(np.float64)
+    out = np.einsum("kc,ncl->nkl", kernel, image)
+    np.testing.assert_allclose(
+        found["grad_x"], 2 * np.einsum("kc,nkl->ncl", kernel, out).reshape(-1), rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        found["grad_w"].reshape(3, 2), 2 * np.einsum("nkl,ncl->kc", out, image), rtol=1e-4, atol=1e-5
+    )

@@ -241,6 +241,9 @@ def _tiled(one_hot: Any, channels: int) -> Any:
 
 def _kernel_cotangent(places: Any, patches: Any, X: Any, W: Any, group: int) -> Any:
     """Σ_n places·patchesᵀ in each group: places [N, K, …] and patches [N, C·kk, …] to W [K, C/group, …]."""
+    for value in (patches, X):
+        if value.shape is None:  # inference has lost it, and the kernel tells how many axes there are
+            value.shape = (None,) * W.rank
     rows, columns = W.shape[0], _product(W, 1)
     rows = [rows // group] if isinstance(rows, int) else op.Div(op.Shape(W, end=1), group)
     length, number = _product(patches, 2), op.Shape(X, end=1)
