@@ -96,7 +96,9 @@ def _load_onnxruntime(model: onnx.ModelProto) -> Callable[[Mapping[str, np.ndarr
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     quiet = onnxruntime.RunOptions()
     quiet.log_severity_level = 4
-    return lambda feeds: session.run(None, dict(feeds), quiet)
+    # In training mode onnxruntime's BatchNormalization writes its running statistics into the arrays that it is fed.
+    copied = any(n.op_type == "BatchNormalization" and len(n.output) > 1 for n in _nodes(model.graph))
+    return lambda feeds: session.run(None, {k: v.copy() for k, v in feeds.items()} if copied else dict(feeds), quiet)
 
 
 def _load_reference(model: onnx.ModelProto) -> Callable[[Mapping[str, np.ndarray]], list]:
