@@ -7,6 +7,7 @@ is silent they agree with onnxruntime: a sequence of length 0 leaves zeros in ev
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -110,10 +111,11 @@ class _Recurrent(Op):
 
     states = 1
 
+    @abstractmethod
     def cell(
         self, r: np.ndarray, bias: list[np.ndarray], peepholes: Any, functions: list[Activation], given: dict[str, Any]
     ) -> Callable[..., Iterator[np.ndarray] | list[np.ndarray]]:
-        raise NotImplementedError
+        """One step of the layer, with its weights, as a function of the input's share and the states."""
 
 
 class RNN(_Recurrent):
