@@ -177,3 +177,13 @@ def test_triangle_by_a_diagonal_known_at_run_time() -> None:
     for k in (-5, -1, 0, 2, 6):
         found = run(model, x=normal(3, 4), k=np.array(k), grad_y=ct)["grad_x"]
         np.testing.assert_array_equal(found, np.triu(ct, k))
+
+
+@pytest.mark.parametrize("equation", ["...ij,...jk->...ik", "ij,jk->ik"])
+def test_an_equation_that_does_not_fit_its_operands_is_refused_in_words(equation: str) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[2,3,4] x, float[5,2,4,3] w) => (float y) {'
+        f' a = Einsum<equation="{equation}">(x, w)\n y = ReduceSum<keepdims=0>(a) }}'
+    )
+    with pytest.raises(gradgen.GradientError, match="does not fit operands of rank"):
+        gradgen.vjp(model)

@@ -86,6 +86,20 @@ BATCHNORMALIZATION = [
         },
         {"range": {"input_var": [0.3, 2.0], "scale": [0.5, 2.0]}},
     ),
+    Sample(
+        "",
+        "BatchNormalization",
+        1,
+        6,
+        {
+            "X": [0, 2, 3],
+            "scale": [2],
+            "B": [2],
+            "input_mean": [2],
+            "input_var": {"shape": [2], "low": 0.5, "high": 2.0},
+        },
+        {"range": {"input_var": [0.3, 2.0], "scale": [0.5, 2.0]}},
+    ),
 ]
 
 
@@ -131,6 +145,7 @@ LAYERNORMALIZATION = [
         {"X": [2, 3, 4], "Scale": [2, 3, 4], "B": [2, 3, 4], "axis": 0},
         {"range": {"Scale": [0.5, 2.0]}},
     ),
+    Sample("", "LayerNormalization", 1, 5, {"X": [0, 4], "Scale": [4], "B": [4]}, {"range": {"Scale": [0.5, 2.0]}}),
 ]
 
 
@@ -187,6 +202,7 @@ INSTANCENORMALIZATION = [
     Sample("", "InstanceNormalization", 1, 0, {"input": [2, 3, 4, 2], "scale": [3], "B": [3]}, {}),
     Sample("", "InstanceNormalization", 1, 1, {"input": [2, 3, 4], "scale": [3], "B": [3], "epsilon": 0.1}, {}),
     Sample("", "InstanceNormalization", 1, 2, {"input": [1, 2, 2, 3, 2], "scale": [2], "B": [2]}, {}),
+    Sample("", "InstanceNormalization", 1, 3, {"input": [0, 2, 3], "scale": [2], "B": [2]}, {}),
 ]
 
 
@@ -244,6 +260,7 @@ LPNORMALIZATION = [
     Sample("", "LpNormalization", 1, 1, {"input": [2, 3, 4], "axis": 1}, {}),
     Sample("", "LpNormalization", 1, 2, {"input": [3, 4], "p": 1}, {}),
     Sample("", "LpNormalization", 1, 3, {"input": [2, 3, 2], "axis": 0, "p": 1}, {}),
+    Sample("", "LpNormalization", 1, 4, {"input": [0, 3]}, {}),
 ]
 
 
@@ -271,6 +288,7 @@ LRN = [
     Sample("", "LRN", 1, 0, {"X": [2, 5, 2, 3], "size": 3}, {}),
     Sample("", "LRN", 1, 1, {"X": [1, 6, 2, 2], "size": 3, "alpha": 0.5, "beta": 0.6, "bias": 2.0}, {}),
     Sample("", "LRN", 1, 2, {"X": [1, 3, 3, 2], "size": 5, "alpha": 0.8}, {}),
+    Sample("", "LRN", 1, 3, {"X": [0, 3, 2, 2], "size": 3}, {}),
 ]
 
 

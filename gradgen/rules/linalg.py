@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gradgen.errors import GradientError
 from gradgen.rules.lang import op, traced, vjp
 from gradgen.rules.library import sum_to, transpose_matrix
 
@@ -106,7 +107,13 @@ def _subscripts(equation: str, ranks: list[int]) -> tuple[list[str], str]:
     # The ellipsis stands for the same number of axes wherever it is.
     count = max(rank - len(t.replace("...", "")) for t, rank in zip(terms, ranks, strict=True))
     hidden = "".join([c for c in string.ascii_letters if c not in equation][:count])
-    return [t.replace("...", hidden) for t in terms], output.replace("...", hidden)
+    spelt = [t.replace("...", hidden) for t in terms]
+    if any(len(t) != rank for t, rank in zip(spelt, ranks, strict=True)):
+        raise GradientError(
+            f"the equation '{equation}' does not fit operands of rank {ranks}: each subscript names one axis, and an ellipsis "
+            "stands for the same number of axes in every operand"
+        )
+    return spelt, output.replace("...", hidden)
 
 
 def _einsum_operand(index: int, dOutput: Any, output: str, operands: list[Any], terms: list[str]) -> Any:
