@@ -7,6 +7,7 @@ import json
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,16 @@ from gradgen.request import FIXED_KEY, NAMES_KEY, check_fixed, find_values, para
 from gradgen.rules.lang import OPSET
 from gradgen.rules.library import zeros_like
 from gradgen.rules.rewrites import rewrite
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a call asks for beside the values: see `vjp` and `value_and_grad`."""
+
+    inline: bool = True
+    straight_through: bool = False
+    registry: Registry | None = None
+    reduce: str | None = None
 
 
 def vjp(
@@ -66,7 +77,7 @@ def vjp(
         GradientError: for names that do not exist, values that are not float, a path through ops without a rule
             (all of them are listed), and models that are not valid.
     """
-    return _gradient(model, wrt, of, "vjp", inline, straight_through, registry, None)
+    return _gradient(model, wrt, of, "vjp", Options(inline, straight_through, registry))
 
 
 def value_and_grad(
@@ -84,7 +95,7 @@ def value_and_grad(
     As `vjp`, but `of` (one element each; several are added) is seeded with 1, so the result has no cotangent inputs.
     `reduce="sum"` differentiates the sum of the elements of outputs that have more than one.
     """
-    return _gradient(model, wrt, of, "value_and_grad", inline, straight_through, registry, reduce)
+    return _gradient(model, wrt, of, "value_and_grad", Options(inline, straight_through, registry, reduce))
 
 
 def grad(
@@ -98,7 +109,7 @@ def grad(
     registry: Registry | None = None,
 ) -> Any:
     """The gradient of a scalar output alone: `value_and_grad` without the primal outputs."""
-    return _gradient(model, wrt, of, "grad", inline, straight_through, registry, reduce)
+    return _gradient(model, wrt, of, "grad", Options(inline, straight_through, registry, reduce))
 
 
 def parameters(model: Model) -> list[str]:
@@ -137,22 +148,15 @@ def paused_collector() -> Iterator[None]:
 
 
 def _gradient(
-    model: Model,
-    wrt: Sequence[str] | str | None,
-    of: Sequence[str] | str | None,
-    kind: str,
-    inline: bool,
-    straight_through: bool,
-    registry: Registry | None,
-    reduce: str | None,
+    model: Model, wrt: Sequence[str] | str | None, of: Sequence[str] | str | None, kind: str, options: Options
 ) -> Any:
-    if reduce not in (None, "sum"):
-        raise GradientError(f"reduce is None or 'sum', not {reduce!r}")
-    registry = registry_of(registry)
-    if straight_through:
+    if options.reduce not in (None, "sum"):
+        raise GradientError(f"reduce is None or 'sum', not {options.reduce!r}")
+    registry = registry_of(options.registry)
+    if options.straight_through:
         registry = with_given(registry)
     with paused_collector():
-        return _differentiate(prepare(model, registry), wrt, of, kind, inline, straight_through, registry, reduce)
+        return _differentiate(prepare(model, registry), wrt, of, kind, registry, options)
 
 
 def _differentiate(
@@ -160,10 +164,8 @@ def _differentiate(
     wrt: Sequence[str] | str | None,
     of: Sequence[str] | str | None,
     kind: str,
-    inline: bool,
-    straight_through: bool,
     registry: Registry,
-    reduce: str | None,
+    options: Options,
 ) -> Any:
     graph = prepared.model.graph
     sources, targets = find_values(graph, wrt, of, Rules(registry, graph.opset_imports))
@@ -171,12 +173,12 @@ def _differentiate(
     names = Names.of(graph)
     knowledge = Knowledge({*sources, *(v for v in graph.inputs)})
     learn_constants(graph, knowledge, prepared.opset)
-    linker_type = Linker if inline else CallLinker
+    linker_type = Linker if options.inline else CallLinker
     linker = linker_type(graph, registry, prepared.opset, knowledge, names, Constants(graph, names))
     strays: dict[ir.Value, ir.Value] = {}
     expand_where(graph, linker, lambda node: node.domain == STRAY, strays)
     sources, targets = [strays.get(v, v) for v in sources], [strays.get(v, v) for v in targets]
-    through = pass_through(graph, sources, linker) if straight_through else Through()
+    through = pass_through(graph, sources, linker) if options.straight_through else Through()
     sources, targets = [through.replaced.get(v, v) for v in sources], [through.replaced.get(v, v) for v in targets]
     stopped = _report_stops(graph, sources, targets, linker, through)
     public = Public(names, [v.name or "" for v in sources], [v.name or "" for v in targets], kind)
@@ -184,7 +186,7 @@ def _differentiate(
     if kind == "vjp":
         seeds = {v: _cotangent_input(graph, v, public.cotangents[v.name or ""]) for v in targets}
     else:
-        seeds = {v: _ones(v, linker, reduce) for v in targets}
+        seeds = {v: _ones(v, linker, options.reduce) for v in targets}
     found, replaced = derive(graph, sources, seeds, linker)
     outputs = [replaced.get(v, v) for v in outputs]
     extra = [w for v in targets if (w := replaced.get(v, v)) not in outputs]
@@ -193,7 +195,7 @@ def _differentiate(
     sources = [replaced.get(v, v) for v in sources]
     for value, ct, name in zip(sources, found, public.gradients.values(), strict=True):
         graph.outputs.append(_gradient_output(value, ct, name, linker, warn=value not in stopped))
-    if straight_through:
+    if options.straight_through:
         remove_given(graph, same=False)
         through.restore_names()
     return _finish(prepared, linker, public)

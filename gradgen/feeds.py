@@ -16,11 +16,13 @@ from gradgen.errors import GradientError
 FREE_SIZE = 2
 
 
-def make_feeds(path: Path, stored: Path | None = None) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+def make_feeds(
+    source: Path | onnx.ModelProto, stored: Path | None = None
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """A model with its weights, and a content for each of its inputs.
 
     Args:
-        path: the model's file.
+        source: the model, or its file.
         stored: an .npz with arrays by input name; what it lacks is made up: floats from a normal distribution, integers
             0 and 1 in turn, True, free dimensions of size 2.
 
@@ -28,9 +30,9 @@ def make_feeds(path: Path, stored: Path | None = None) -> tuple[onnx.ModelProto,
         GradientError: if the weights or the .npz cannot be read, or an array fits no input.
     """
     try:
-        model = onnx.load(path)
+        model = source if isinstance(source, onnx.ModelProto) else onnx.load(source)
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
-        raise GradientError(f"cannot read the weights of '{path}': {line_of(error)}") from error
+        raise GradientError(f"cannot read the weights of '{source}': {line_of(error)}") from error
     given = {} if stored is None else _read(stored)
     initializers = {t.name for t in model.graph.initializer}
     rng = np.random.default_rng(0)

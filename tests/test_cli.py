@@ -17,7 +17,8 @@ from click.testing import CliRunner, Result
 from onnx import parser
 
 import gradgen
-from gradgen.cli import cli, counted
+from gradgen.cli import cli
+from gradgen.commands.common import counted
 from gradgen.coverage import coverage_rows
 from gradgen.engine import registry
 from gradgen.rules.lang import traced
@@ -350,6 +351,32 @@ def test_a_check_that_verifies_nothing_says_so(tmp_path, x, verdict, code):
     result = run("grad", path, "-o", target, "--check", "--inputs", stored)
     assert result.exit_code == code and verdict in result.stdout
     assert ("no gradient could be verified" in result.stdout) == (code == 1)
+
+
+def test_standard_input_and_output(tmp_path):
+    command = [sys.executable, "-m", "gradgen", "vjp", "-", "--of", "logits", "-o", "-"]
+    done = subprocess.run(command, input=DIGITS.read_bytes(), capture_output=True, check=True)
+    target = tmp_path / "v.onnx"
+    assert run("vjp", DIGITS, "--of", "logits", "-o", target).exit_code == 0
+    assert done.stdout == target.read_bytes()
+    assert done.stderr.decode().startswith("standard output: ")
+    broken = subprocess.run(command, input=b"hello" * 99, capture_output=True, check=False)
+    assert broken.returncode == 2 and broken.stdout == b""
+    assert broken.stderr.decode().startswith("gradgen: standard input is not an ONNX model")
+
+
+def test_json_holds_the_signature_and_the_verdicts(tmp_path):
+    target = tmp_path / "g.onnx"
+    result = run("grad", DIGITS, "--of", "loss", "--wrt", "fc.*", "-o", target, "--check", "--json")
+    assert result.exit_code == 0, result.output
+    said = json.loads(result.stdout)
+    assert said["inputs"][0] == {"name": "image", "dtype": "float", "shape": ["N", 1, 8, 8]}
+    assert [o["name"] for o in said["outputs"]] == ["grad_fc.weight", "grad_fc.bias"]
+    assert said["nodes"] == len(onnx.load(target).graph.node)
+    assert [(r["name"], r["verdict"]) for r in said["check"]] == [("fc.weight", "ok"), ("fc.bias", "ok")]
+    assert json.loads(run("parameters", DIGITS, "--json").stdout) == gradgen.parameters(DIGITS)
+    (row,) = json.loads(run("coverage", "Swish", "--json").stdout)
+    assert row["inputs"] == "X: rule"
 
 
 def test_one_of_a_thing_is_no_plural(tmp_path):

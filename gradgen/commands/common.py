@@ -1,0 +1,228 @@
+"""What the commands share: options, reading and writing models, and errors in one line."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gradgen.errors import GradientError, GradientWarning
+
+KEYWORDS = ("inputs", "initializers")  # what --wrt takes beside names and globs
+STREAM = "-"  # standard input or output in place of a file
+
+model_argument = click.argument("model", type=str)
+output_option = click.option(
+    "-o",
+    "--output",
+    required=True,
+    help="The file to write; - is standard output, and then notes go to standard error.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for a program to read.")
+wrt_option = click.option(
+    "--wrt", multiple=True, help="What to differentiate with respect to: a name, a glob, `inputs` or `initializers`; may "
+    "be given more than once. Default: the float inputs."
+)  # fmt: skip
+of_option = click.option(
+    "--of", "of", multiple=True, help="What is differentiated: an output or an intermediate value; may be given more "
+    "than once. Default: every float output."
+)  # fmt: skip
+library_option = click.option(
+    "--library", type=click.Path(path_type=Path), help="A folder that `gradgen generate --out` wrote: its rules go "
+    "before gradgen's own. Modules of traced rules must be on the Python path."
+)  # fmt: skip
+through_option = click.option("--straight-through", is_flag=True, help="Pass gradients through quantisation.")
+no_inline_option = click.option("--no-inline", is_flag=True, help="Keep calls into the function library, for reading.")
+
+
+class one_line:  # noqa: N801  (a context manager reads as a verb)
+    """Turns what gradgen raises into one line on standard error and exit code 2, and warnings into lines."""
+
+    def __enter__(self) -> None:
+        self._catch = warnings.catch_warnings(record=True)
+        self._caught = self._catch.__enter__()
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", GradientWarning)
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self._catch.__exit__(None, None, None)
+        for warning in self._caught or ():
+            click.echo(f"gradgen: note: {warning.message}", err=True)
+        if isinstance(error, GradientError | OSError):
+            click.echo(f"gradgen: {_spelt(str(error))}", err=True)
+            raise SystemExit(2) from None
+
+
+def _spelt(message: str) -> str:
+    """A message about the arguments of a call, with the options of the command line."""
+    return message.replace('reduce="sum"', "--reduce sum").replace(
+        "name initializers in wrt", "pass --wrt initializers"
+    )
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the plural where it is not one."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def read_model(model: str) -> Any:
+    """What a command was given as its model: the path of a file, or for `-` the ModelProto on standard input.
+
+    Raises:
+        GradientError: for a folder, and for an input that is no model.
+    """
+    if model != STREAM:
+        if Path(model).is_dir():
+            raise GradientError(f"'{model}' is a folder: give a model file")
+        return Path(model)
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    content = sys.stdin.buffer.read()
+    try:
+        found = onnx.load_model_from_string(content)
+    except DecodeError as error:
+        raise GradientError(f"standard input is not an ONNX model: {error}") from error
+    if not found.HasField("graph"):
+        raise GradientError("standard input is not an ONNX model: it has no graph")
+    return found
+
+
+def check_output(output: str, model: str) -> None:
+    """Refuse an output that cannot be written, or that is the model itself; raises GradientError."""
+    from gradgen.files import check_target
+
+    if not output:
+        raise GradientError("-o is empty: give the name of the file to write")
+    if output == STREAM:
+        return
+    target = Path(output)
+    check_target(target)
+    if model != STREAM and target.exists() and Path(model).exists() and target.samefile(model):
+        raise GradientError(f"'{target}' is the model itself: give -o another name")
+
+
+def write_model(result: Any, output: str) -> None:
+    """Write a ModelProto to a file, or to standard output for `-`.
+
+    Raises:
+        GradientError: the file cannot be written; weights in an external file, which a stream cannot refer to.
+    """
+    from gradgen.engine.external import all_external
+    from gradgen.files import save
+
+    if output != STREAM:
+        save(result, Path(output))
+        return
+    if all_external(result):
+        raise GradientError("the weights lie in an external file: write to a file with -o, not to standard output")
+    sys.stdout.buffer.write(result.SerializeToString())
+
+
+def report(result: Any, output: str, as_json: bool, **more: Any) -> None:
+    """Say what was written: a line, or JSON with the model's signature; on standard error if the model is on output."""
+    nodes = len(result.graph.node)
+    if as_json:
+        signature = {role: _signature(values) for role, values in (("inputs", result.graph.input),
+                                                                   ("outputs", result.graph.output))}  # fmt: skip
+        text = json.dumps({"output": output, "nodes": nodes, **signature, **more})
+    else:
+        text = f"{'standard output' if output == STREAM else Path(output)}: {counted(nodes, 'node')}"
+    click.echo(text, err=output == STREAM)
+
+
+def _signature(values: Any) -> list[dict[str, Any]]:
+    import onnx
+
+    found = []
+    for value in values:
+        kind = value.type.tensor_type
+        known = value.type.HasField("tensor_type") and kind.HasField("shape")
+        shape = [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in kind.shape.dim]
+        dtype = onnx.TensorProto.DataType.Name(kind.elem_type).lower() if value.type.HasField("tensor_type") else None
+        found.append({"name": value.name, "dtype": dtype, "shape": shape if known else None})
+    return found
+
+
+def names_of(model: Any, wrt: Sequence[str]) -> list[str]:
+    """`--wrt` with `inputs` and `initializers` spelt out, where the model has no value of that name."""
+    from gradgen import api
+    from gradgen.engine.reading import read
+
+    if not set(KEYWORDS) & set(wrt):
+        return list(wrt)
+    graph = read(model)[0].graph
+    taken = {v.name for v in [*graph.input, *graph.initializer]} | {o for n in graph.node for o in n.output}
+    stored = {t.name for t in graph.initializer}
+    floats = {1, 10, 11, 16}
+    names: list[str] = []
+    for name in wrt:
+        if name == "inputs" and name not in taken:
+            names += [i.name for i in graph.input if i.name not in stored and i.type.tensor_type.elem_type in floats]
+        elif name == "initializers" and name not in taken:
+            found = api.parameters(model)
+            if not found:
+                label = f"'{model}'" if isinstance(model, Path) else "the model"
+                raise GradientError(f"{label} has no float initializer to differentiate with respect to")
+            names += found
+        else:
+            names.append(name)
+    return names
+
+
+def hinted(asked: dict[str, Sequence[str]], message: str) -> str:
+    """A message with what may have been meant by names that the model lacks: keywords, and several names in one."""
+    hints = []
+    for option, names in asked.items():
+        for name in [n for n in names if f"there is no value '{n}'" in message]:
+            if "," in name:
+                each = " ".join(f"{option} {part.strip()}" for part in name.split(",") if part.strip())
+                hints.append(f"for several names repeat the option: {each}")
+            elif option == "--wrt" and (near := difflib.get_close_matches(name, KEYWORDS, n=1, cutoff=0.7)):
+                hints.append(f"did you mean the keyword --wrt {near[0]}?")
+    return "; ".join([message, *hints])
+
+
+def transform(
+    call: Any,
+    model: str,
+    wrt: Sequence[str],
+    of: Sequence[str],
+    output: str,
+    as_json: bool = False,
+    library: Path | None = None,
+    quiet: bool = False,
+    **options: Any,
+) -> tuple[Any, Any]:
+    """Run a transform `call(model, wrt, of, **options)` and write its result; for the body of a command, in `one_line`.
+
+    Returns:
+        what was read (a path or a ModelProto), and the result.
+
+    Raises:
+        GradientError: for what cannot be read, transformed or written.
+    """
+    from rich.console import Console
+
+    from gradgen.engine.registry import Registry
+
+    source = read_model(model)
+    check_output(output, model)
+    if library is not None:
+        options["registry"] = Registry.load(library)
+    label = "the model" if model == STREAM else Path(model).name
+    with Console(stderr=True).status(f"differentiating {label}"):
+        try:
+            result = call(source, names_of(source, wrt) or None, list(of) or None, **options)
+        except GradientError as error:
+            raise GradientError(hinted({"--wrt": wrt, "--of": of}, str(error))) from error
+    if not quiet:
+        write_model(result, output)
+        report(result, output, as_json)
+    return source, result
