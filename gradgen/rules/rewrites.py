@@ -256,6 +256,25 @@ def _maxima(indices: ir.Value, source: ir.Value | None) -> ir.Value | None:
     return spread.inputs[0]
 
 
+@pattern("GatherElements")
+def whole_rows(node: ir.Node, linker: Any) -> ir.Value | None:
+    """Elements that are gathered by a column of indices repeated along the rows are rows that are gathered."""
+    table, indices, result = node.inputs[0], node.inputs[1], node.outputs[0]
+    repeat = indices.producer() if indices is not None else None
+    if table is None or repeat is None or repeat.op_type != "Expand" or repeat.domain or repeat.inputs[0] is None:
+        return None
+    column, read, whole = ir_shape(repeat.inputs[0]), ir_shape(result), ir_shape(table)
+    if read is None or whole is None or len(read) != 2 or column is None or not same_shape(column, (read[0], 1)):
+        return None
+    if not same_shape(read[1:], whole[1:]) or ("axis" in node.attributes and node.attributes["axis"].as_int() != 0):
+        return None
+    like = ir.Value(type=indices.type, shape=ir.Shape(read[:1]), name=result.name)
+    rows = linker.node(
+        "Reshape", [repeat.inputs[0], linker.constants.get(np.asarray([-1]))], like, f"{result.name}/rows"
+    )
+    return linker.node("Gather", [table, rows], result, f"{result.name}/gathered", axis=0)
+
+
 @pattern("Add")
 def pads_that_tile(node: ir.Node, linker: Any) -> ir.Value | None:
     """A sum of zero-padded parts that together fill one axis is their Concat."""
