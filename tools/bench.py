@@ -116,6 +116,12 @@ def peak(name: str, threads: int, library: str) -> int:
     return max(int(done.stdout.split()[-1]), 1)
 
 
+def quiet() -> None:
+    """Leave out what the exporter and the libraries tell at every step."""
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+
+
 def geometric(values: list[float | None]) -> float | None:
     known = [v for v in values if v]
     return statistics.geometric_mean(known) if known else None
@@ -155,8 +161,7 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
 @click.option("--growth", is_flag=True, help="Measure how the ratio grows with sizes, and draw docs/growth.svg.")
 def main(only: tuple[str, ...], threads: tuple[int, ...], rounds: int, seconds: float, memory: bool, as_json: bool,
          history: Path | None, growth: bool) -> None:  # fmt: skip
-    warnings.filterwarnings("ignore")
-    logging.disable(logging.WARNING)
+    quiet()
     if history is not None and history.resolve().is_relative_to(ROOT):
         raise click.UsageError("--history: measurements of one machine do not belong into the repository")
     console = Console(stderr=as_json)
