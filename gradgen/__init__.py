@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gradgen.files import save
     from gradgen.functions import gradient_of_function, gradient_of_nodes
     from gradgen.registration import register_vjp, vjp_rule
+    from gradgen.transforms.pair import vjp_pair
 
 _HOMES = {
     "vjp": "gradgen.api",
@@ -30,6 +31,7 @@ _HOMES = {
     "register_vjp": "gradgen.registration",
     "vjp_rule": "gradgen.registration",
     "Registry": "gradgen.engine.registry",
+    "vjp_pair": "gradgen.transforms.pair",
 }
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "save",
     "value_and_grad",
     "vjp",
+    "vjp_pair",
     "vjp_rule",
 ]
 __version__ = "0.1.0"
