@@ -14,11 +14,11 @@ from gradgen.engine.external import BASE_KEY
 from gradgen.engine.names import Names, free_prefix
 from gradgen.engine.reading import Model, read
 from gradgen.engine.registry import Registry, Rules, is_random, registry_of
-from gradgen.engine.simplify import remove_unused, remove_unused_initializers
-from gradgen.engine.subgraphs import graphs
+from gradgen.engine.simplify import remove_unused_initializers
+from gradgen.engine.subgraphs import discard, graphs
 from gradgen.errors import GradientError
 from gradgen.request import NAMES_KEY
-from gradgen.transforms.partition import kept_values
+from gradgen.transforms.partition import ancestors, kept_values
 
 
 def vjp_pair(
@@ -134,7 +134,7 @@ def _make_forward(graph: ir.Graph, residuals: Mapping[str, str], given: list[str
             value = copy
         value.name = name
         graph.outputs.append(value)
-    remove_unused(graph)
+    _remove_dead(graph)
     _set_inputs(graph, [v for v in graph.inputs if v.name not in given])
 
 
@@ -152,10 +152,19 @@ def _make_backward(
         fresh = ir.Value(name=name, type=value.type, shape=value.shape)
         ir.convenience.replace_all_uses_with(value, fresh)
         entering.append(fresh)
-    remove_unused(graph)
+    _remove_dead(graph)
     own = [v for v in graph.inputs if v.name not in given]
     read = [v for v in [*own, *entering] if v.uses() or v.is_graph_output()]
     _set_inputs(graph, [*read, *(v for v in graph.inputs if v.name in given)])
+
+
+def _remove_dead(graph: ir.Graph) -> None:
+    """Remove what no output depends on; all at once, as onnx_ir looks at every output for each removal."""
+    needed = ancestors(graph.outputs)
+    dead = [n for n in graph if n not in needed]
+    for sub in [sub for node in dead for sub in graphs(node)]:
+        discard(sub)
+    graph.remove(dead, safe=True)
 
 
 def _set_inputs(graph: ir.Graph, inputs: Sequence[ir.Value]) -> None:

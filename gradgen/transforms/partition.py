@@ -50,7 +50,7 @@ def kept_values(
         take fewest bytes; where that is equal, they run later. Constants, and arithmetic on shapes of what is there,
         are left to both sides.
     """
-    fixed = _ancestors(needed)
+    fixed = ancestors(needed)
     later = {producer for v in results if (producer := v.producer()) is not None}
     reached = set(given)
     for node in graph:
@@ -94,7 +94,8 @@ def _cheap_nodes(graph: ir.Graph, later: set[ir.Node], there: AbstractSet[ir.Val
     return found
 
 
-def _ancestors(values: Iterable[ir.Value]) -> set[ir.Node]:
+def ancestors(values: Iterable[ir.Value]) -> set[ir.Node]:
+    """The nodes on which values depend."""
     found: set[ir.Node] = set()
     pending = [v.producer() for v in values]
     while pending:
