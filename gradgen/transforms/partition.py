@@ -220,7 +220,7 @@ class _Network:
                         pending.append(other)
             if end is None:
                 return set(before)
-            path = [end]
+            path: list[object] = [end]
             while path[-1] is not _SOURCE:
                 path.append(before[path[-1]])
             steps = list(zip(path[1:], path, strict=False))
