@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gradgen.files import save
     from gradgen.functions import gradient_of_function, gradient_of_nodes
     from gradgen.registration import register_vjp, vjp_rule
+    from gradgen.transforms.lowering import lower_gradient_ops
     from gradgen.transforms.pair import vjp_pair
 
 _HOMES = {
@@ -31,6 +32,7 @@ _HOMES = {
     "register_vjp": "gradgen.registration",
     "vjp_rule": "gradgen.registration",
     "Registry": "gradgen.engine.registry",
+    "lower_gradient_ops": "gradgen.transforms.lowering",
     "vjp_pair": "gradgen.transforms.pair",
 }
 
@@ -42,6 +44,7 @@ __all__ = [
     "grad",
     "gradient_of_function",
     "gradient_of_nodes",
+    "lower_gradient_ops",
     "parameters",
     "register_vjp",
     "save",
