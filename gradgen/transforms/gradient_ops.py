@@ -24,6 +24,11 @@ def is_gradient(node: onnx.NodeProto) -> bool:
     return node.domain == DOMAIN and node.op_type == "Gradient"
 
 
+def count_gradients(proto: onnx.ModelProto) -> int:
+    """How many Gradient nodes a model has, those in subgraphs and functions included."""
+    return sum(is_gradient(n) for owner in (proto.graph, *proto.functions) for n in all_nodes(owner))
+
+
 def is_marked(node: ir.Node | onnx.NodeProto) -> bool:
     """Whether a node is what `mark_gradients` makes of a Gradient node."""
     return node.domain == INTERNAL and node.op_type == "Gradient"
@@ -45,7 +50,7 @@ def mark_gradients(proto: onnx.ModelProto) -> None:
     if problems:
         raise GradientError("\n".join(problems))
     for owner, found in zip([proto, *proto.functions], marked, strict=True):
-        if found:
+        if found or (owner is proto and any(marked)):  # functions will be inlined
             owner.opset_import.append(onnx.helper.make_opsetid(INTERNAL, 1))
 
 

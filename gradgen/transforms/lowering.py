@@ -21,7 +21,6 @@ from gradgen.engine.labels import node_label
 from gradgen.engine.link import Constants, Knowledge, Linker
 from gradgen.engine.names import Names
 from gradgen.engine.prepare import learn_constants, prepare
-from gradgen.engine.protos import all_nodes
 from gradgen.engine.reading import Model, read
 from gradgen.engine.registry import Registry, registry_of
 from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_initializers
@@ -34,7 +33,7 @@ from gradgen.functions import infer_node
 from gradgen.request import FIXED_KEY
 from gradgen.rules.library import zeros_like
 from gradgen.rules.rewrites import rewrite
-from gradgen.transforms.gradient_ops import DOMAIN, fill_gradients, is_marked, mark_gradients
+from gradgen.transforms.gradient_ops import count_gradients, fill_gradients, is_marked, mark_gradients
 from gradgen.transforms.partition import operands
 
 
@@ -62,8 +61,7 @@ def lower_gradient_ops(model: Model, *, registry: Registry | None = None) -> Any
             there are not names, a path through ops without a rule, a random draw that would have to be repeated.
     """
     proto, as_ir = read(model)
-    functions = [n for f in proto.functions for n in all_nodes(f)]
-    if not any(n.domain == DOMAIN and n.op_type == "Gradient" for n in [*all_nodes(proto.graph), *functions]):
+    if not count_gradients(proto):
         return ir.from_proto(proto) if as_ir else proto
     registry = registry_of(registry)
     with paused_collector():
@@ -118,28 +116,35 @@ def _lower_node(node: ir.Node, graph: ir.Graph, linker: Linker) -> None:
         "gradient"
         for role, values in (("xs", request.named[: request.count]), ("y", [request.y]))
         for v in values
-        if not is_float(v.dtype)
+        if v.dtype is None or not is_float(v.dtype)
     ]
     if problems:
         raise GradientError("; ".join(problems))
     moved: dict[ir.Value, ir.Value | None] = {}
+    independent, restored = [], {}
     for named, given in zip(request.named, request.given, strict=True):
+        # While the gradient is made, a value without a producer stands for what an independent variable is computed
+        # from: no derivative flows there, nor to what else reads a value that is given for another.
+        if named is given and named.producer() is None:
+            independent.append(named)
+            continue
+        stand_in = _stand_in(given, named is given, linker)
+        independent.append(stand_in)
+        restored[stand_in] = given
         if named is not given:
-            # A value of its own, so that nothing else that reads the given one carries a derivative.
-            moved[named] = linker.node("Identity", [given], given, f"{named.name}/given")
-    stand_ins = list(moved.values())
+            moved[named] = stand_in
+    y = next((s for n, s in zip(request.named, independent, strict=True) if n is request.y), request.y)
     same = all(_shown(v) == _shown(w) for v, w in moved.items())
-    for original in _chain(request.y, request.named, graph):
+    for original in _chain(y, [*request.named, *independent], graph):
         _run_again(original, moved, same, linker)
-    y = moved.get(request.y) or request.y
-    independent = [moved.get(v) or v for v in request.named]
+    y = moved.get(y) or y
     wanted = [i for i, out in enumerate(node.outputs) if out.name and (out.uses() or out.is_graph_output())]
     sources = [independent[i] for i in wanted]
     lines, stopped = stops(graph, sources, [y], linker, Through())
     label = f"Gradient node '{node_label(node)}'"
     if lines:
         warnings.warn(f"{label}: {'; '.join(lines)}", GradientWarning, stacklevel=4)
-    found, replaced = derive(graph, sources, {y: _ones(y, linker)}, linker, independent)
+    found, replaced = derive(graph, sources, {y: _ones(y, linker)}, linker)
     for index, source, ct in zip(wanted, sources, found, strict=True):
         source = replaced.get(source, source)
         if ct is None and source not in stopped:
@@ -147,11 +152,20 @@ def _lower_node(node: ir.Node, graph: ir.Graph, linker: Linker) -> None:
             warnings.warn(f"{label}: {listed}", GradientWarning, stacklevel=4)
         _publish(node.outputs[index], zeros(linker, source) if ct is None else ct, source, linker)
     graph.remove(node, safe=True)
-    for value in stand_ins:
-        producer = value.producer() if value is not None else None
-        assert value is not None and producer is not None and producer.inputs[0] is not None
-        ir.convenience.replace_all_uses_with(value, producer.inputs[0])
-        graph.remove(producer, safe=True)
+    for stand_in, value in restored.items():
+        ir.convenience.replace_all_uses_with(stand_in, replaced.get(value, value))
+
+
+def _stand_in(value: ir.Value, everywhere: bool, linker: Linker) -> ir.Value:
+    """A value of the same type and content without a producer; `everywhere` lets all readers read it."""
+    found = linker.value(f"{value.name}/given", value)
+    content = linker.knowledge.constant(value)
+    if content is not None and not is_float(value.dtype):
+        linker.knowledge.learn(found, content)
+    if everywhere:
+        for use in list(value.uses()):
+            use.node.replace_input_with(use.idx, found)
+    return found
 
 
 def _shown(value: ir.Value | None) -> Any:
