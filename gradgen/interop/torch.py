@@ -94,7 +94,10 @@ def _array(tensor: Any) -> np.ndarray:
     return tensor.detach().cpu().contiguous().numpy()
 
 
-class _Call(torch.autograd.Function):
+_Base: Any = torch.autograd.Function
+
+
+class _Call(_Base):
     """One call of a model: the forward model at once, the backward model when gradients are asked for."""
 
     @staticmethod
