@@ -247,6 +247,15 @@ ROWS = (
         outputs=("output",),
         forms=(
             Form(
+                "softmax_vjp__selected",
+                "compiled",
+                "gradgen.rules.activation",
+                ("doutput", "output"),
+                ("dinput",),
+                attributes=("axis",),
+                when="selected(output)",
+            ),
+            Form(
                 "softmax_vjp",
                 "compiled",
                 "gradgen.rules.activation",
@@ -265,6 +274,15 @@ ROWS = (
         inputs=("input",),
         outputs=("output",),
         forms=(
+            Form(
+                "logsoftmax_vjp__selected",
+                "compiled",
+                "gradgen.rules.activation",
+                ("doutput", "output"),
+                ("dinput",),
+                attributes=("axis",),
+                when="selected(output)",
+            ),
             Form(
                 "logsoftmax_vjp",
                 "compiled",
@@ -458,6 +476,7 @@ ROWS = (
             Form("where_vjp", "compiled", "gradgen.rules.arithmetic", ("doutput", "condition", "X", "Y"), ("dX", "dY")),
         ),
         module="gradgen.rules.arithmetic",
+        selects=("X", "Y"),
     ),
     # arithmetic.toml, [Sum]
     Row(
@@ -1306,6 +1325,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.index",
+        selects=("data",),
     ),
     # index.toml, [GatherElements]
     Row(
@@ -1325,6 +1345,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.index",
+        selects=("data",),
     ),
     # index.toml, [ScatterElements]
     Row(
@@ -1363,6 +1384,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.index",
+        selects=("data",),
     ),
     # index.toml, [ScatterND]
     Row(
@@ -4024,6 +4046,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.window",
+        selects=("data",),
     ),
     # window.toml, [Tile]
     Row(
@@ -4053,5 +4076,6 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.window",
+        selects=("input",),
     ),
 )
