@@ -590,24 +590,13 @@ def test_clip_second_order(sample):
 
 SOFTMAX = [
     Sample("", "Softmax", 1, 0, {"input": [3, 4], "@selected": True}, {}),
-    Sample(
-        "",
-        "Softmax",
-        1,
-        1,
-        {
-            "input": {"values": [[1.0, float("-inf"), 0.5], [float("-inf"), float("-inf"), float("-inf")]]},
-            "@selected": True,
-        },
-        {},
-    ),
-    Sample("", "Softmax", 1, 2, {"input": [3, 4]}, {}),
-    Sample("", "Softmax", 1, 3, {"input": [2, 3, 4], "axis": 1}, {}),
-    Sample("", "Softmax", 1, 4, {"input": [2, 3, 4], "axis": 0}, {}),
-    Sample("", "Softmax", 1, 5, {"input": [2, 3, 4], "axis": -2}, {}),
-    Sample("", "Softmax", 1, 6, {"input": [5]}, {}),
-    Sample("", "Softmax", 1, 7, {"input": [3, 1]}, {}),
-    Sample("", "Softmax", 1, 8, {"input": [0, 3]}, {}),
+    Sample("", "Softmax", 1, 1, {"input": [3, 4]}, {}),
+    Sample("", "Softmax", 1, 2, {"input": [2, 3, 4], "axis": 1}, {}),
+    Sample("", "Softmax", 1, 3, {"input": [2, 3, 4], "axis": 0}, {}),
+    Sample("", "Softmax", 1, 4, {"input": [2, 3, 4], "axis": -2}, {}),
+    Sample("", "Softmax", 1, 5, {"input": [5]}, {}),
+    Sample("", "Softmax", 1, 6, {"input": [3, 1]}, {}),
+    Sample("", "Softmax", 1, 7, {"input": [0, 3]}, {}),
 ]
 
 
@@ -633,21 +622,13 @@ def test_softmax_second_order(sample):
 
 LOGSOFTMAX = [
     Sample("", "LogSoftmax", 1, 0, {"input": [3, 4], "@selected": True}, {}),
-    Sample(
-        "",
-        "LogSoftmax",
-        1,
-        1,
-        {"input": {"values": [[1.0, -1.0, 0.5], [float("-inf"), float("-inf"), float("-inf")]]}, "@selected": True},
-        {},
-    ),
-    Sample("", "LogSoftmax", 1, 2, {"input": [3, 4]}, {}),
-    Sample("", "LogSoftmax", 1, 3, {"input": [2, 3, 4], "axis": 1}, {}),
-    Sample("", "LogSoftmax", 1, 4, {"input": [2, 3, 4], "axis": 0}, {}),
-    Sample("", "LogSoftmax", 1, 5, {"input": [2, 3, 4], "axis": -2}, {}),
-    Sample("", "LogSoftmax", 1, 6, {"input": [5]}, {}),
-    Sample("", "LogSoftmax", 1, 7, {"input": [3, 1]}, {}),
-    Sample("", "LogSoftmax", 1, 8, {"input": [0, 3]}, {}),
+    Sample("", "LogSoftmax", 1, 1, {"input": [3, 4]}, {}),
+    Sample("", "LogSoftmax", 1, 2, {"input": [2, 3, 4], "axis": 1}, {}),
+    Sample("", "LogSoftmax", 1, 3, {"input": [2, 3, 4], "axis": 0}, {}),
+    Sample("", "LogSoftmax", 1, 4, {"input": [2, 3, 4], "axis": -2}, {}),
+    Sample("", "LogSoftmax", 1, 5, {"input": [5]}, {}),
+    Sample("", "LogSoftmax", 1, 6, {"input": [3, 1]}, {}),
+    Sample("", "LogSoftmax", 1, 7, {"input": [0, 3]}, {}),
 ]
 
 
