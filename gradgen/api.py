@@ -11,10 +11,9 @@ from gradgen.engine.link import CONSTANT_MARK
 from gradgen.engine.prepare import Model, prepare
 from gradgen.engine.reading import read
 from gradgen.engine.registry import Registry, Rules, registered, registry_of
-from gradgen.errors import GradientError
 from gradgen.request import parameter_values, stored_parameters
 from gradgen.rules.lang import OPSET
-from gradgen.transforms.common import Call, begin, paused_collector
+from gradgen.transforms.common import Call, begin, check_reduce, paused_collector
 
 
 @dataclass(frozen=True)
@@ -116,8 +115,7 @@ def parameters(model: Model) -> list[str]:
 def _gradient(
     model: Model, wrt: Sequence[str] | str | None, of: Sequence[str] | str | None, kind: str, options: Options
 ) -> Any:
-    if options.reduce not in (None, "sum"):
-        raise GradientError(f"reduce is None or 'sum', not {options.reduce!r}")
+    check_reduce(options.reduce)
     registry = registry_of(options.registry)
     with paused_collector():
         given = {"inline": options.inline, "straight_through": options.straight_through}

@@ -57,6 +57,12 @@ def warn(message: str) -> None:
     warnings.warn(message, GradientWarning, stacklevel=level)
 
 
+def check_reduce(reduce: str | None) -> None:
+    """Refuse what `reduce` cannot be, with a GradientError."""
+    if reduce not in (None, "sum"):
+        raise GradientError(f"reduce is None or 'sum', not {reduce!r}")
+
+
 class Public:
     """The public names of one call, and what each of them is.
 

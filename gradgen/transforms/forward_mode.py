@@ -3,7 +3,7 @@ is the jvp."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -14,9 +14,10 @@ from gradgen.engine.link import Linker
 from gradgen.engine.prepare import Model
 from gradgen.engine.registry import Registry, registry_of
 from gradgen.engine.simplify import remove_unused
+from gradgen.engine.subgraphs import captures
 from gradgen.engine.walk import reverse
 from gradgen.errors import GradientError
-from gradgen.transforms.common import Call, begin, paused_collector
+from gradgen.transforms.common import Call, begin, check_reduce, paused_collector
 
 
 def jvp(
@@ -66,6 +67,51 @@ def jvp(
         return call.finish()
 
 
+def hvp(
+    model: Model,
+    wrt: Sequence[str] | str | None = None,
+    of: Sequence[str] | str | None = None,
+    *,
+    reduce: str | None = None,
+    inline: bool = True,
+    straight_through: bool = False,
+    registry: Registry | None = None,
+) -> Any:
+    """The product of a scalar output's Hessian and a vector, as a model.
+
+    Args:
+        model, wrt, inline, straight_through, registry: as for `jvp`.
+        of: names of outputs or intermediate values of one element each; several are added. By default every float
+            output.
+        reduce: "sum" takes the sum of the elements of outputs that have more than one.
+
+    Returns:
+        A model of the kind that was handed in. Its inputs are the model's own, then `vector_<name>` for each of `wrt`,
+        with the shape and type of that value. Its outputs are `hvp_<name>` for each of `wrt`, alike: with H the Hessian
+        with respect to all of `wrt` together, hvp_x = Σ_z H_xz · vector_z. Where one of these names is taken, the next
+        prefix is used throughout, as for `jvp`.
+
+    Raises:
+        GradientError: as `jvp` does; and for an output of several elements without `reduce`.
+    """
+    check_reduce(reduce)
+    with paused_collector():
+        call = begin(model, wrt, of, registry_of(registry), inline=inline, straight_through=straight_through)
+        graph, linker, public = call.graph, call.linker, call.public
+        given = public.take("vector", call.wrt, "vector in")
+        names = public.take("hvp", call.wrt, "hvp out")
+        gradients, replaced = derive(graph, call.sources, {v: call.ones(v, reduce) for v in call.targets}, linker)
+        call.replace(replaced)
+        vectors = [call.input(v, name) for v, name in zip(call.sources, given.values(), strict=True)]
+        found, replaced = derive(graph, call.sources, _weighed(gradients, vectors, linker), linker)
+        call.replace(replaced)
+        refuse_nonlinear(linker)
+        graph.outputs.clear()
+        for value, product, name in zip(call.sources, found, names.values(), strict=True):
+            call.output(value, product, name, f"the gradient does not depend on '{value.name}': its product is zero")
+        return call.finish()
+
+
 def push_forward(call: Call, tangents: Sequence[ir.Value]) -> list[ir.Value | None]:
     """Append to a call's graph the tangents of its targets; None where one does not depend on the sources.
 
@@ -77,11 +123,7 @@ def push_forward(call: Call, tangents: Sequence[ir.Value]) -> list[ir.Value | No
     call.replace(replaced)
     cotangents = [linker.value(f"{v.name}/any", v) for v in call.targets]
     back = reverse(steps, dict(zip(call.targets, cotangents, strict=True)), linker)
-    seeds: dict[ir.Value, ir.Value] = {}
-    for value, tangent in zip(call.sources, tangents, strict=True):
-        ct = back.total(value)
-        if ct is not None:
-            seeds[ct] = add(linker, [seeds[ct], tangent], value) if ct in seeds else tangent
+    seeds = _weighed([back.total(v) for v in call.sources], tangents, linker)
     found, _ = derive(call.graph, cotangents, seeds, linker)
     refuse_nonlinear(linker)
     call.graph.outputs.extend(v for v in found if v is not None)
@@ -89,8 +131,13 @@ def push_forward(call: Call, tangents: Sequence[ir.Value]) -> list[ir.Value | No
     for value, cotangent in zip(call.targets, cotangents, strict=True):
         if cotangent.uses():
             # What reads it still does not depend on what it holds: a rule is linear.
-            cotangent.replace_all_uses_with(zeros(linker, value))
+            cotangent.replace_all_uses_with(zeros(linker.anchored(_first_reader(call.graph, cotangent)), value))
     return found
+
+
+def _first_reader(graph: ir.Graph, value: ir.Value) -> ir.Node:
+    """The first node of a graph that reads a value, itself or in a subgraph."""
+    return next(node for node in graph if value in node.inputs or value in captures(node))
 
 
 def refuse_nonlinear(linker: Linker) -> None:
@@ -101,3 +148,14 @@ def refuse_nonlinear(linker: Linker) -> None:
             f"these rules are declared linear=False, so that they are no derivatives that could be transposed or "
             f"derived again:\n  {listed}\nUse vjp, choose other wrt or of, or pass a registry with other rules."
         )
+
+
+def _weighed(
+    values: Sequence[ir.Value | None], weights: Sequence[ir.Value], linker: Linker
+) -> dict[ir.Value, ir.Value]:
+    """The cotangents of values of which the sum of products with weights is derived; one may be there several times."""
+    seeds: dict[ir.Value, ir.Value] = {}
+    for value, weight in zip(values, weights, strict=True):
+        if value is not None:
+            seeds[value] = add(linker, [seeds[value], weight], value) if value in seeds else weight
+    return seeds
