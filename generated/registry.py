@@ -303,6 +303,7 @@ ROWS = (
         outputs=("C",),
         forms=(Form("add_vjp", "compiled", "gradgen.rules.arithmetic", ("dC", "A", "B"), ("dA", "dB")),),
         module="gradgen.rules.arithmetic",
+        linear=(("A", "B"),),
     ),
     # arithmetic.toml, [Sub]
     Row(
@@ -313,6 +314,7 @@ ROWS = (
         outputs=("C",),
         forms=(Form("sub_vjp", "compiled", "gradgen.rules.arithmetic", ("dC", "A", "B"), ("dA", "dB")),),
         module="gradgen.rules.arithmetic",
+        linear=(("A", "B"),),
     ),
     # arithmetic.toml, [Mul]
     Row(
@@ -323,6 +325,7 @@ ROWS = (
         outputs=("C",),
         forms=(Form("mul_vjp", "compiled", "gradgen.rules.arithmetic", ("dC", "A", "B"), ("dA", "dB")),),
         module="gradgen.rules.arithmetic",
+        linear=(("A",), ("B",)),
     ),
     # arithmetic.toml, [Div]
     Row(
@@ -477,6 +480,7 @@ ROWS = (
         ),
         module="gradgen.rules.arithmetic",
         selects=("X", "Y"),
+        linear=(("X", "Y"),),
     ),
     # arithmetic.toml, [Sum]
     Row(
@@ -487,6 +491,7 @@ ROWS = (
         outputs=("sum",),
         forms=(Form("sum_vjp", "traced", "gradgen.rules.arithmetic", ("dsum", "data_0"), ("ddata_0",)),),
         module="gradgen.rules.arithmetic",
+        linear=(("data_0",),),
     ),
     # arithmetic.toml, [Mean]
     Row(
@@ -497,6 +502,7 @@ ROWS = (
         outputs=("mean",),
         forms=(Form("mean_vjp", "traced", "gradgen.rules.arithmetic", ("dmean", "data_0"), ("ddata_0",)),),
         module="gradgen.rules.arithmetic",
+        linear=(("data_0",),),
     ),
     # arithmetic.toml, [Max]
     Row(
@@ -1191,6 +1197,7 @@ ROWS = (
         ),
         defaults="conv_defaults",
         module="gradgen.rules.conv",
+        linear=(("X", "B?"), ("W", "B?")),
     ),
     # conv.toml, [ConvTranspose]
     Row(
@@ -1220,6 +1227,7 @@ ROWS = (
         ),
         defaults="conv_transpose_defaults",
         module="gradgen.rules.conv",
+        linear=(("X", "B?"), ("W", "B?")),
     ),
     # conv.toml, [Col2Im]
     Row(
@@ -1326,6 +1334,7 @@ ROWS = (
         ),
         module="gradgen.rules.index",
         selects=("data",),
+        linear=(("data",),),
     ),
     # index.toml, [GatherElements]
     Row(
@@ -1346,6 +1355,7 @@ ROWS = (
         ),
         module="gradgen.rules.index",
         selects=("data",),
+        linear=(("data",),),
     ),
     # index.toml, [ScatterElements]
     Row(
@@ -1385,6 +1395,7 @@ ROWS = (
         ),
         module="gradgen.rules.index",
         selects=("data",),
+        linear=(("data",),),
     ),
     # index.toml, [ScatterND]
     Row(
@@ -1446,6 +1457,7 @@ ROWS = (
         outputs=("Y",),
         forms=(Form("matmul_vjp", "traced", "gradgen.rules.linalg", ("dY", "A", "B"), ("dA", "dB")),),
         module="gradgen.rules.linalg",
+        linear=(("A",), ("B",)),
     ),
     # linalg.toml, [Gemm]
     Row(
@@ -1465,6 +1477,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.linalg",
+        linear=(("A", "C?"), ("B", "C?")),
     ),
     # linalg.toml, [Einsum]
     Row(
@@ -1506,6 +1519,7 @@ ROWS = (
             Form("trilu_vjp", "compiled", "gradgen.rules.linalg", ("doutput", "k"), ("dinput",), attributes=("upper",)),
         ),
         module="gradgen.rules.linalg",
+        linear=(("input",),),
     ),
     # loss.toml, [SoftmaxCrossEntropyLoss]
     Row(
@@ -2511,6 +2525,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.pad",
+        linear=(("data", "constant_value?"),),
     ),
     # pool.toml, [MaxPool]
     Row(
@@ -2527,7 +2542,7 @@ ROWS = (
                 ("dY", "X", "Indices"),
                 ("dX",),
                 attributes=("kernel_shape", "strides"),
-                when="strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 3 and dim(X, 2) % kernel_shape[0] == 0",
+                when="not transposed and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 3 and dim(X, 2) % kernel_shape[0] == 0",
             ),
             Form(
                 "max_pool_vjp__unpool",
@@ -2536,7 +2551,7 @@ ROWS = (
                 ("dY", "X", "Indices"),
                 ("dX",),
                 attributes=("kernel_shape", "strides"),
-                when="strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 4 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 3) % kernel_shape[1] == 0",
+                when="not transposed and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 4 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 3) % kernel_shape[1] == 0",
             ),
             Form(
                 "max_pool_vjp__unpool",
@@ -2545,7 +2560,7 @@ ROWS = (
                 ("dY", "X", "Indices"),
                 ("dX",),
                 attributes=("kernel_shape", "strides"),
-                when="strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 5 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 3) % kernel_shape[1] == 0 and dim(X, 4) % kernel_shape[2] == 0",
+                when="not transposed and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 5 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 3) % kernel_shape[1] == 0 and dim(X, 4) % kernel_shape[2] == 0",
             ),
             Form(
                 "max_pool_vjp",
@@ -2615,6 +2630,7 @@ ROWS = (
         ),
         defaults="pool_defaults",
         module="gradgen.rules.pool",
+        linear=(("X",),),
     ),
     # pool.toml, [GlobalAveragePool]
     Row(
@@ -2625,6 +2641,7 @@ ROWS = (
         outputs=("Y",),
         forms=(Form("global_average_pool_vjp", "compiled", "gradgen.rules.pool", ("dY", "X"), ("dX",)),),
         module="gradgen.rules.pool",
+        linear=(("X",),),
     ),
     # pool.toml, [GlobalMaxPool]
     Row(
@@ -3128,6 +3145,7 @@ ROWS = (
         ),
         ignores=("noop_with_empty_axes",),
         module="gradgen.rules.reduce",
+        linear=(("data",),),
     ),
     # reduce.toml, [ReduceMean]
     Row(
@@ -3147,6 +3165,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.reduce",
+        linear=(("data",),),
     ),
     # reduce.toml, [ReduceMax]
     Row(
@@ -3322,6 +3341,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.reduce",
+        linear=(("x",),),
     ),
     # reduce.toml, [TopK]
     Row(
@@ -3673,6 +3693,7 @@ ROWS = (
         forms=(Form("reshape_vjp", "compiled", "gradgen.rules.shape", ("dreshaped", "data"), ("ddata",)),),
         ignores=("allowzero",),
         module="gradgen.rules.shape",
+        linear=(("data",),),
     ),
     # shape.toml, [Flatten]
     Row(
@@ -3684,6 +3705,7 @@ ROWS = (
         forms=(Form("flatten_vjp", "compiled", "gradgen.rules.shape", ("doutput", "input"), ("dinput",)),),
         ignores=("axis",),
         module="gradgen.rules.shape",
+        linear=(("input",),),
     ),
     # shape.toml, [Transpose]
     Row(
@@ -3706,6 +3728,7 @@ ROWS = (
         outputs=("squeezed",),
         forms=(Form("squeeze_vjp", "traced", "gradgen.rules.shape", ("dsqueezed", "data", "axes"), ("ddata",)),),
         module="gradgen.rules.shape",
+        linear=(("data",),),
     ),
     # shape.toml, [Unsqueeze]
     Row(
@@ -3716,6 +3739,7 @@ ROWS = (
         outputs=("expanded",),
         forms=(Form("unsqueeze_vjp", "traced", "gradgen.rules.shape", ("dexpanded", "data", "axes"), ("ddata",)),),
         module="gradgen.rules.shape",
+        linear=(("data",),),
     ),
     # shape.toml, [Expand]
     Row(
@@ -3726,6 +3750,7 @@ ROWS = (
         outputs=("output",),
         forms=(Form("expand_vjp", "traced", "gradgen.rules.shape", ("doutput", "input", "shape"), ("dinput",)),),
         module="gradgen.rules.shape",
+        linear=(("input",),),
     ),
     # shape.toml, [ReverseSequence]
     Row(
@@ -3764,6 +3789,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.shape",
+        linear=(("input",),),
     ),
     # shape.toml, [SpaceToDepth@28]
     Row(
@@ -3802,6 +3828,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.shape",
+        linear=(("input",),),
     ),
     # shape.toml, [Range]
     Row(
@@ -4009,6 +4036,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.window",
+        linear=(("inputs",),),
     ),
     # window.toml, [Split]
     Row(
@@ -4028,6 +4056,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.window",
+        linear=(("input",),),
     ),
     # window.toml, [Slice]
     Row(
@@ -4047,6 +4076,7 @@ ROWS = (
         ),
         module="gradgen.rules.window",
         selects=("data",),
+        linear=(("data",),),
     ),
     # window.toml, [Tile]
     Row(
@@ -4057,6 +4087,7 @@ ROWS = (
         outputs=("output",),
         forms=(Form("tile_vjp", "traced", "gradgen.rules.window", ("doutput", "input", "repeats"), ("dinput",)),),
         module="gradgen.rules.window",
+        linear=(("input",),),
     ),
     # window.toml, [Compress]
     Row(

@@ -131,7 +131,7 @@ def make_step(node: ir.Node, row: Row, activity: Activity, linker: Linker) -> St
         if form.kind == "structural":
             step.form = form
             return step
-        if _applies(form, step, present) and holds(form.when, known, plain_attributes):
+        if _applies(form, step, present) and holds(form.when, known, plain_attributes, linker.knowledge.transposed):
             step.form = form
             for name, value in known.items():
                 if isinstance(value, Value) and value.touched:
@@ -243,6 +243,9 @@ def _stand_in(step: Step, graph: ir.Graph, linker: Linker, replaced: dict[ir.Val
 def pull_back(step: Step, cotangents: Sequence[ir.Value | None], linker: Linker) -> list[tuple[ir.Value, ir.Value]]:
     """Link a step's rule; returns (input, contribution) pairs."""
     row, form = step.row, step.form
+    if not form.linear:
+        op = f"{row.domain or 'ai.onnx'}::{row.op_type}"
+        linker.knowledge.nonlinear.append(f"{op}, node '{step.origin}': rule '{form.rule}'")
     arguments: dict[str, Any] = {}
     stand_ins: dict[str, ir.Value] = {}
     names = [n.rstrip("*") for n in row.outputs]

@@ -60,6 +60,8 @@ class Row:
         selects: inputs some of whose elements the op may leave out, so that what they hold does not matter (Where's
             branches, what Gather reads).
         straight_through: the body whose derivative passes the op's quantised inputs and outputs, where that is asked.
+        linear: sets of inputs in each of which the op is linear, all others held. Where they cover the inputs that vary,
+            the op is its own jvp. A name ends in `?` where a call of the op may leave the input out, as a zero.
         inputs, outputs: the formal names; a trailing `*` marks the variadic one.
     """
 
@@ -79,6 +81,7 @@ class Row:
     forward: Form | None = None
     straight_through: Form | None = None
     selects: tuple[str, ...] = ()
+    linear: tuple[tuple[str, ...], ...] = ()
 
     def formal(self, names: tuple[str, ...], index: int) -> str:
         """The formal name at a position; the variadic one takes all that follow it."""
