@@ -20,6 +20,7 @@ from gradgen.commands.common import (
     of_option,
     one_line,
     output_option,
+    portable_option,
     report,
     through_option,
     transform,
@@ -46,7 +47,7 @@ def _shared(fn: Any) -> Any:
         click.option("--check", is_flag=True, help=CHECK_HELP),
         click.option("--inputs", "feeds", type=click.Path(path_type=Path), help="An .npz with inputs for --check, by "
                      "name. What is missing is made up: random floats, integers 0 and 1, free dimensions of 2."),
-        library_option, through_option, no_inline_option, output_option, wrt_option, of_option, model_argument,
+        library_option, through_option, portable_option, no_inline_option, output_option, wrt_option, of_option, model_argument,
     ):  # fmt: skip
         fn = option(fn)
     return fn

@@ -30,6 +30,7 @@ from gradgen.engine.through import Through, pass_through, stops
 from gradgen.errors import GradientError, GradientWarning
 from gradgen.request import FIXED_KEY, NAMES_KEY, check_fixed, find_values
 from gradgen.rules.library import zeros_like
+from gradgen.rules.portable import make_portable
 from gradgen.rules.rewrites import rewrite
 
 
@@ -177,6 +178,8 @@ class Call:
         merge_common(graph, linker.draws)
         if rewrite(graph, linker):
             remove_unused(graph)
+        if "portable" in linker.knowledge.purposes:
+            make_portable(graph, linker)
         remove_unused_initializers(graph)
         nodes = ir.traversal.RecursiveGraphIterator(graph)
         used = {n.domain for n in nodes} | {f.domain for f in model.functions.values()}
@@ -205,6 +208,7 @@ def begin(
     *,
     inline: bool = True,
     straight_through: bool = False,
+    portable: bool = False,
 ) -> Call:
     """Prepare a model and find the values that a call names; what stops a derivative between them is said in a warning.
 
@@ -218,6 +222,7 @@ def begin(
     check_fixed(prepared.model.metadata_props, sources, targets)
     names = Names.of(graph)
     knowledge = Knowledge({*sources, *(v for v in graph.inputs)})
+    knowledge.purposes.update({"portable"} if portable else ())
     learn_constants(graph, knowledge, prepared.opset)
     linker_type = Linker if inline else CallLinker
     linker = linker_type(graph, registry, prepared.opset, knowledge, names, Constants(graph, names))
