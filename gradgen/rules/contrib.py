@@ -299,11 +299,21 @@ def multi_head_attention(query, key=None, value=None, bias=None, key_padding_mas
         query, key, value = (op.Reshape(part, [0, 0, -1]) for part in parts)
     elif value is None:
         key, value = (op.Reshape(part, [0, 0, -1]) for part in op.Split(key, axis=3, num_outputs=2, _outputs=2))
+    else:
+        alike(query, (None,) * 3)
+        alike(key, value.shape)
+        alike(value, key.shape)
     if bias is not None:
         query, key, value = biased((query, key, value), bias)
     q, k, v = (x if x.rank == 4 else to_heads(x, num_heads) for x in (query, key, value))
     mask = added(key_mask(key_padding_mask, q, k, mask_filter_value), attention_bias)
     return from_heads(attend(q, k, v, scale or default_scale(q), mask, unidirectional))
+
+
+def alike(x, shape):
+    """Give x, if its rank is unknown, the number of dimensions of a shape, which the op wants it to have."""
+    if x.shape is None and shape is not None:
+        x.shape = (None,) * len(shape)
 
 
 def biased(values, bias):
