@@ -134,8 +134,8 @@ def test_the_value_of_an_attention():
     np.testing.assert_allclose(found["grad_v_in"], want, rtol=1e-4, atol=1e-5)
 
 
-def ranks_of(text):
-    proto = infer_shapes(parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}'))
+def ranks_of(text, opset=21):
+    proto = infer_shapes(parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]> {text}'))
     while recover_ranks(proto):
         proto = infer_shapes(proto)
     return {
@@ -163,3 +163,19 @@ def test_a_branch_says_nothing_of_a_value_outside():
         y = If(c) < then_branch = t () => (float[p, q] t1) { t1 = Gemm(l, w) },
                     else_branch = e () => (float[p, q] e1) { e1 = Identity(w) } > }"""
     assert "l" not in ranks_of(text)
+
+
+def test_the_parts_of_a_split_keep_the_rank_of_the_whole():
+    known = ranks_of("""g (float[2,3] x, int64[2] n) => (float[p, q] y) {
+        a, b = Split <axis = -1> (x, n)
+        y = Concat <axis = 0> (b, a) }""")
+    assert known == {"a": 2, "b": 2}
+
+
+def test_the_products_of_queries_and_keys_have_four_dimensions():
+    text = """g (float[2,2,3,4,1] x, int64[n] a) => (float[p,q,r,s] y, float[t,u,v,w] z) {
+        l = ReduceSum <keepdims = 0> (x, a)
+        y, k, v, products = Attention <qk_matmul_output_mode = 1> (l, l, l)
+        z = Exp(products) }"""
+    known = ranks_of(text, opset=24)
+    assert known["l"] == known["products"] == 4

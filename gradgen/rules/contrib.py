@@ -304,6 +304,7 @@ def multi_head_attention(query, key=None, value=None, bias=None, key_padding_mas
         alike(key, value.shape)
         alike(value, key.shape)
     if bias is not None:
+        alike(bias, (None,))
         query, key, value = biased((query, key, value), bias)
     q, k, v = (x if x.rank == 4 else to_heads(x, num_heads) for x in (query, key, value))
     mask = added(key_mask(key_padding_mask, q, k, mask_filter_value), attention_bias)
