@@ -1174,7 +1174,7 @@ ROWS = (
                 "gradgen.rules.conv",
                 ("dY", "X", "W"),
                 ("dX", "dW", "dB"),
-                attributes=("group",),
+                attributes=("strides", "group"),
                 when="all_eq(kernel_shape, 1) and all_eq(strides, 1) and all_eq(pads, 0) and group == 1",
             ),
             Form(
