@@ -62,6 +62,11 @@ def name_list(role: str, asked: Any) -> list[str]:
     return names
 
 
+def roles_of(model: onnx.ModelProto) -> dict[str, dict[str, str]]:
+    """Role and source of each public name of a gradient model, as its metadata has them."""
+    return json.loads(next((p.value for p in model.metadata_props if p.key == NAMES_KEY), "{}"))
+
+
 def check_fixed(metadata: Mapping[str, str], sources: Sequence[ir.Value], targets: Sequence[ir.Value]) -> None:
     """Refuse the derivative of a gradient with respect to a constant on whose content that gradient relies.
 
