@@ -21,6 +21,8 @@ from gradgen.rules.lang import OPSET
 _FLOAT_CODES = {int(t) for t in FLOATS}
 NAMES_KEY = "gradgen.names"
 FIXED_KEY = "gradgen.fixed"
+DERIVED = ("gradient", "tangent out", "hvp out")
+"""The roles of outputs that hold derivatives."""
 
 
 def find_values(
@@ -76,7 +78,7 @@ def check_fixed(metadata: Mapping[str, str], sources: Sequence[ir.Value], target
     fixed = set(json.loads(metadata.get(FIXED_KEY, "[]")))
     roles = json.loads(metadata.get(NAMES_KEY, "{}"))
     asked = sorted(v.name for v in sources if v.name and v.name in fixed)
-    gradients = [v.name for v in targets if roles.get(v.name or "", {}).get("role") == "gradient"]
+    gradients = [v.name for v in targets if roles.get(v.name or "", {}).get("role") in DERIVED]
     if asked and gradients:
         raise GradientError(
             f"wrt: {', '.join(map(repr, asked))} was a constant when '{gradients[0]}' was made, and is built into it; name "

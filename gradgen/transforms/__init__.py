@@ -1,0 +1,1 @@
+"""Derivatives beyond the gradient, as models of models."""
