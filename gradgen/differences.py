@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import onnx
 
 from gradgen.evaluate import Evaluator, to_float64
 from gradgen.promote import cut_values, intermediate_values, promote_initializers
+from gradgen.request import roles_of
 
 Arrays = Mapping[str, np.ndarray]
 Function = Callable[[Arrays], Arrays]
@@ -364,8 +364,7 @@ def _named_values(model: onnx.ModelProto) -> set[str]:
 
 def _sources(model: onnx.ModelProto) -> Callable[[str], str]:
     """From a public name of a gradient model to the value that it belongs to: by its metadata, else by its prefix."""
-    metadata = {entry.key: entry.value for entry in model.metadata_props}
-    roles = json.loads(metadata.get("gradgen.names", "{}"))
+    roles = roles_of(model)
     return lambda name: roles[name]["source"] if name in roles else re.sub(r"^grad\d*_", "", name)
 
 
