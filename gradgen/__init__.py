@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gradgen.functions import gradient_of_function, gradient_of_nodes
     from gradgen.registration import register_vjp, vjp_rule
     from gradgen.transforms.forward_mode import hvp, jvp
+    from gradgen.verification import verify
 
 _HOMES = {
     "vjp": "gradgen.api",
@@ -33,6 +34,7 @@ _HOMES = {
     "register_vjp": "gradgen.registration",
     "vjp_rule": "gradgen.registration",
     "Registry": "gradgen.engine.registry",
+    "verify": "gradgen.verification",
 }
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "register_vjp",
     "save",
     "value_and_grad",
+    "verify",
     "vjp",
     "vjp_rule",
 ]

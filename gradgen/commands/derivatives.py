@@ -27,14 +27,9 @@ from gradgen.commands.common import (
     write_model,
     wrt_option,
 )
+from gradgen.commands.verifying import MEANINGS
 from gradgen.errors import GradientError
 
-# What a verdict of the check means, said below the table where it occurs.
-MEANINGS = {
-    "wrong": "wrong: the gradient differs by more than the differences are uncertain",
-    "kink": "kink: there is no derivative at this point (Relu at 0, a tie of Max), so that differences cannot verify one",
-    "unresolved": "unresolved: the finite differences are too uncertain here to judge; try other --inputs",
-}
 CHECK_HELP = (
     "When the model is written, run both models and compare with finite differences. Exit code 1 where a gradient is "
     "wrong or none could be verified, 2 where the check cannot run."
@@ -161,9 +156,9 @@ def _seeds(primal: Any, gradient: Any, point: Any) -> Any:
     import numpy as np
 
     from gradgen.evaluate import Evaluator
-    from gradgen.request import NAMES_KEY
+    from gradgen.request import roles_of
 
-    roles = json.loads(next(p.value for p in gradient.metadata_props if p.key == NAMES_KEY))
+    roles = roles_of(gradient)
     seeded = [n for n, r in roles.items() if r["role"].startswith("seeded")]
     if not seeded:
         return None
