@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from gradgen.registration import register_vjp, vjp_rule
     from gradgen.transforms.forward_mode import hvp, jvp
     from gradgen.verification import verify
+    from gradgen.transforms.lowering import lower_gradient_ops
+    from gradgen.transforms.pair import vjp_pair
 
 _HOMES = {
     "vjp": "gradgen.api",
@@ -35,6 +37,8 @@ _HOMES = {
     "vjp_rule": "gradgen.registration",
     "Registry": "gradgen.engine.registry",
     "verify": "gradgen.verification",
+    "lower_gradient_ops": "gradgen.transforms.lowering",
+    "vjp_pair": "gradgen.transforms.pair",
 }
 
 __all__ = [
@@ -47,12 +51,14 @@ __all__ = [
     "gradient_of_nodes",
     "hvp",
     "jvp",
+    "lower_gradient_ops",
     "parameters",
     "register_vjp",
     "save",
     "value_and_grad",
     "verify",
     "vjp",
+    "vjp_pair",
     "vjp_rule",
 ]
 __version__ = "0.1.0"
