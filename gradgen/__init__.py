@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from gradgen.functions import gradient_of_function, gradient_of_nodes
     from gradgen.registration import register_vjp, vjp_rule
     from gradgen.transforms.forward_mode import hvp, jvp
-    from gradgen.verification import verify
     from gradgen.transforms.lowering import lower_gradient_ops
     from gradgen.transforms.pair import vjp_pair
+    from gradgen.verification import verify
 
 _HOMES = {
     "vjp": "gradgen.api",
