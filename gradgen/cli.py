@@ -10,6 +10,7 @@ import click
 COMMANDS = {
     "grad": "gradgen.commands.derivatives",
     "vjp": "gradgen.commands.derivatives",
+    "verify": "gradgen.commands.verifying",
     "lower": "gradgen.commands.lowering",
     "parameters": "gradgen.commands.listings",
     "coverage": "gradgen.commands.listings",
