@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from gradgen.files import save
     from gradgen.functions import gradient_of_function, gradient_of_nodes
     from gradgen.registration import register_vjp, vjp_rule
+    from gradgen.transforms.matrices import hessian, jacobian
 
 _HOMES = {
     "vjp": "gradgen.api",
     "grad": "gradgen.api",
     "value_and_grad": "gradgen.api",
     "parameters": "gradgen.api",
+    "jacobian": "gradgen.transforms.matrices",
+    "hessian": "gradgen.transforms.matrices",
     "compile": "gradgen.compiled",
     "save": "gradgen.files",
     "gradient_of_nodes": "gradgen.functions",
@@ -40,6 +43,8 @@ __all__ = [
     "grad",
     "gradient_of_function",
     "gradient_of_nodes",
+    "hessian",
+    "jacobian",
     "parameters",
     "register_vjp",
     "save",

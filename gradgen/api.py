@@ -29,7 +29,7 @@ from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_i
 from gradgen.engine.subgraphs import all_values
 from gradgen.engine.through import Through, pass_through, stops
 from gradgen.errors import GradientError, GradientWarning
-from gradgen.request import FIXED_KEY, NAMES_KEY, check_fixed, find_values, parameter_values, stored_parameters
+from gradgen.request import FIXED_KEY, check_fixed, find_values, parameter_values, record_names, stored_parameters
 from gradgen.rules.lang import OPSET
 from gradgen.rules.library import zeros_like
 from gradgen.rules.rewrites import rewrite
@@ -43,6 +43,7 @@ class Options:
     straight_through: bool = False
     registry: Registry | None = None
     reduce: str | None = None
+    seeds: int | str | None = None
 
 
 def vjp(
@@ -53,6 +54,7 @@ def vjp(
     inline: bool = True,
     straight_through: bool = False,
     registry: Registry | None = None,
+    seeds: int | str | None = None,
 ) -> Any:
     """The vector–Jacobian product of a model, as a model.
 
@@ -65,6 +67,8 @@ def vjp(
         straight_through: pass gradients through quantisation, where the true derivative is zero: to the input inside
             the range, to the scale by the learned-step-size rule. By default a GradientWarning names what stops them.
         registry: rules to use in place of the registered ones.
+        seeds: how many cotangents are pulled back at once, a number or the name of a dimension: they lie along a new
+            leading axis of `grad_<output>` and so do their results in `grad_<name>`. The forward pass runs once.
 
     Returns:
         A model of the kind that was handed in (a ModelProto for a path). Its inputs are the model's own, then
@@ -77,7 +81,7 @@ def vjp(
         GradientError: for names that do not exist, values that are not float, a path through ops without a rule
             (all of them are listed), and models that are not valid.
     """
-    return _gradient(model, wrt, of, "vjp", Options(inline, straight_through, registry))
+    return _gradient(model, wrt, of, "vjp", Options(inline, straight_through, registry, seeds=seeds))
 
 
 def value_and_grad(
@@ -93,7 +97,9 @@ def value_and_grad(
     """The outputs of a model and the gradient of a scalar one, as a model.
 
     As `vjp`, but `of` (one element each; several are added) is seeded with 1, so the result has no cotangent inputs.
-    `reduce="sum"` differentiates the sum of the elements of outputs that have more than one.
+    `reduce="sum"` differentiates the sum of the elements of outputs that have more than one. `reduce="element"`
+    differentiates one element, chosen when the model runs: an input `index_<output>`, int64 of shape [rank of the
+    output], holds its index, in which negative numbers count from the end (an output of rank 0 needs none).
     """
     return _gradient(model, wrt, of, "value_and_grad", Options(inline, straight_through, registry, reduce))
 
@@ -150,23 +156,31 @@ def paused_collector() -> Iterator[None]:
 def _gradient(
     model: Model, wrt: Sequence[str] | str | None, of: Sequence[str] | str | None, kind: str, options: Options
 ) -> Any:
-    if options.reduce not in (None, "sum"):
-        raise GradientError(f"reduce is None or 'sum', not {options.reduce!r}")
+    if options.reduce not in (None, "sum", "element"):
+        raise GradientError(f"reduce is None, 'sum' or 'element', not {options.reduce!r}")
     registry = registry_of(options.registry)
     if options.straight_through:
         registry = with_given(registry)
     with paused_collector():
-        return _differentiate(prepare(model, registry), wrt, of, kind, registry, options)
+        prepared = prepare(model, registry)
+        public = differentiate(prepared, wrt, of, kind, registry, options)
+        if options.seeds is not None:
+            from gradgen.transforms.seeds import stack_cotangents
+
+            stack_cotangents(prepared.model, public, options.seeds, registry)
+        return delivered(prepared)
 
 
-def _differentiate(
+def differentiate(
     prepared: Prepared,
     wrt: Sequence[str] | str | None,
     of: Sequence[str] | str | None,
     kind: str,
     registry: Registry,
     options: Options,
-) -> Any:
+    quiet: bool = False,
+) -> Public:
+    """Differentiate a prepared model in place; what its new inputs and outputs are. `quiet` warns of no zero."""
     graph = prepared.model.graph
     sources, targets = find_values(graph, wrt, of, Rules(registry, graph.opset_imports))
     check_fixed(prepared.model.metadata_props, sources, targets)
@@ -182,11 +196,13 @@ def _differentiate(
     sources, targets = [through.replaced.get(v, v) for v in sources], [through.replaced.get(v, v) for v in targets]
     stopped = _report_stops(graph, sources, targets, linker, through)
     public = Public(names, [v.name or "" for v in sources], [v.name or "" for v in targets], kind)
+    if options.reduce == "element":
+        public.choose(names, targets)
     outputs = list(graph.outputs)
     if kind == "vjp":
         seeds = {v: _cotangent_input(graph, v, public.cotangents[v.name or ""]) for v in targets}
     else:
-        seeds = {v: _ones(v, linker, options.reduce) for v in targets}
+        seeds = {v: _seed(v, linker, options.reduce, public) for v in targets}
     found, replaced = derive(graph, sources, seeds, linker)
     outputs = [replaced.get(v, v) for v in outputs]
     extra = [w for v in targets if (w := replaced.get(v, v)) not in outputs]
@@ -194,11 +210,12 @@ def _differentiate(
     graph.outputs.extend([] if kind == "grad" else [*outputs, *extra])
     sources = [replaced.get(v, v) for v in sources]
     for value, ct, name in zip(sources, found, public.gradients.values(), strict=True):
-        graph.outputs.append(_gradient_output(value, ct, name, linker, warn=value not in stopped))
+        graph.outputs.append(_gradient_output(value, ct, name, linker, warn=not quiet and value not in stopped))
     if options.straight_through:
         remove_given(graph, same=False)
         through.restore_names()
-    return _finish(prepared, linker, public)
+    _finish(prepared, linker, public)
+    return public
 
 
 class Public:
@@ -211,11 +228,20 @@ class Public:
         prefix = free_prefix("grad", wrt, names)
         self.gradients = {n: names.add(prefix + n) for n in wrt}
         self.seeded = [] if kind == "vjp" else of
+        self.indices: dict[str, str] = {}
+
+    def choose(self, names: Names, targets: Sequence[ir.Value]) -> None:
+        """Name the inputs that choose the element of each target that is differentiated."""
+        chosen = [v.name or "" for v in targets if ir_shape(v) != ()]
+        prefix = free_prefix("index", chosen, names)
+        self.indices = {n: names.add(prefix + n) for n in chosen}
+        self.seeded = [n for n in self.seeded if n not in self.indices]
 
     def roles(self) -> dict[str, dict[str, str]]:
         """Role and source by public name."""
         roles = {public: {"role": "cotangent", "source": n} for n, public in self.cotangents.items()}
         roles.update({n: {"role": "seeded with 1", "source": n} for n in self.seeded})
+        roles.update({public: {"role": "index", "source": n} for n, public in self.indices.items()})
         return {**roles, **{public: {"role": "gradient", "source": n} for n, public in self.gradients.items()}}
 
 
@@ -225,18 +251,23 @@ def _cotangent_input(graph: ir.Graph, value: ir.Value, name: str) -> ir.Value:
     return cotangent
 
 
-def _ones(value: ir.Value, linker: Linker, reduce: str | None) -> ir.Value:
+def _seed(value: ir.Value, linker: Linker, reduce: str | None, public: Public) -> ir.Value:
+    """The cotangent with which a gradient starts: ones, or a one at a chosen element."""
     if is_sequence(value) or is_optional(value):
         kind = "sequence" if is_sequence(value) else "optional"
         raise GradientError(f"'{value.name}' is a {kind}, and a gradient is that of a tensor: use vjp with a cotangent")
     shape = ir_shape(value)
     assert value.dtype is not None
+    if value.name in public.indices:
+        from gradgen.transforms.seeds import chosen_element
+
+        return chosen_element(value, public.indices[value.name], linker)
     if shape is not None and all(d == 1 for d in shape):
         return linker.constants.get(np.ones(tuple(1 for _ in shape), value.dtype.numpy()))
     if reduce is None:
         raise GradientError(
             f"'{value.name}' has shape {list(shape) if shape is not None else 'unknown'}, and a gradient is that of "
-            'one element: pass reduce="sum" for the gradient of its sum, or use vjp with a cotangent'
+            'one element: pass reduce="sum" for the gradient of its sum, reduce="element" to choose one, or use vjp with a cotangent'
         )
     one = linker.constants.get(np.ones((), value.dtype.numpy()))
     start = linker.library(zeros_like, value)
@@ -268,7 +299,8 @@ def _gradient_output(value: ir.Value, ct: ir.Value | None, name: str, linker: Li
     return linker.publish(ct, name, value)
 
 
-def _finish(prepared: Prepared, linker: Linker, public: Public) -> Any:
+def _finish(prepared: Prepared, linker: Linker, public: Public) -> None:
+    """Simplify what was linked, and record names in the model's metadata."""
     model, graph = prepared.model, prepared.model.graph
     remove_unused(graph)
     merge_common(graph, linker.draws)
@@ -279,8 +311,7 @@ def _finish(prepared: Prepared, linker: Linker, public: Public) -> Any:
     for domain in [d for d in model.opset_imports if d not in ("", *used)]:
         del model.opset_imports[domain]
     model.ir_version = max(10, model.ir_version or 10)
-    previous = json.loads(model.metadata_props.get(NAMES_KEY, "{}"))
-    model.metadata_props[NAMES_KEY] = json.dumps({**previous, **public.roles()}, sort_keys=True)
+    record_names(model, public.roles())
     fixed = {
         *json.loads(model.metadata_props.get(FIXED_KEY, "[]")),
         *(v.name for v in linker.knowledge.fixed if v.name),
@@ -288,9 +319,14 @@ def _finish(prepared: Prepared, linker: Linker, public: Public) -> Any:
     if fixed:
         model.metadata_props[FIXED_KEY] = json.dumps(sorted(fixed))
     linker.finish(model)
+
+
+def delivered(prepared: Prepared) -> Any:
+    """A finished model, of the kind that the caller handed in."""
+    model = prepared.model
     if not prepared.as_ir:
         return ir.to_proto(model)
-    for value in all_values(graph):  # specialised bodies share their shapes, and a caller may change what it gets
+    for value in all_values(model.graph):  # specialised bodies share their shapes, and a caller may change what it gets
         value.shape = None if value.shape is None else ir.Shape(value.shape.dims)
     return model
 

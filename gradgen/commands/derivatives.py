@@ -159,7 +159,7 @@ def _seeds(primal: Any, gradient: Any, point: Any) -> Any:
     """Ones for the outputs that a gradient model seeds itself; None where it takes cotangents."""
     import numpy as np
 
-    from gradgen.api import NAMES_KEY
+    from gradgen.request import NAMES_KEY
     from gradgen.evaluate import Evaluator
 
     roles = json.loads(next(p.value for p in gradient.metadata_props if p.key == NAMES_KEY))
