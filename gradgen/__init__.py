@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gradgen.files import save
     from gradgen.functions import gradient_of_function, gradient_of_nodes
     from gradgen.registration import register_vjp, vjp_rule
+    from gradgen.transforms.forward_mode import hvp, jvp
     from gradgen.transforms.matrices import hessian, jacobian
 
 _HOMES = {
@@ -24,6 +25,8 @@ _HOMES = {
     "grad": "gradgen.api",
     "value_and_grad": "gradgen.api",
     "parameters": "gradgen.api",
+    "jvp": "gradgen.transforms.forward_mode",
+    "hvp": "gradgen.transforms.forward_mode",
     "jacobian": "gradgen.transforms.matrices",
     "hessian": "gradgen.transforms.matrices",
     "compile": "gradgen.compiled",
@@ -36,6 +39,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "hessian",
+    "jacobian",
     "GradientError",
     "GradientWarning",
     "Registry",
@@ -43,8 +48,8 @@ __all__ = [
     "grad",
     "gradient_of_function",
     "gradient_of_nodes",
-    "hessian",
-    "jacobian",
+    "hvp",
+    "jvp",
     "parameters",
     "register_vjp",
     "save",

@@ -21,7 +21,8 @@ from gradgen.rules.lang import OPSET
 _FLOAT_CODES = {int(t) for t in FLOATS}
 NAMES_KEY = "gradgen.names"
 FIXED_KEY = "gradgen.fixed"
-DERIVATIVES = ("gradient", "jacobian", "hessian")  # roles of outputs that are derivatives
+DERIVED = ("gradient", "tangent out", "hvp out", "jacobian", "hessian")
+"""The roles of outputs that hold derivatives."""
 
 
 def find_values(
@@ -63,14 +64,6 @@ def name_list(role: str, asked: Any) -> list[str]:
     return names
 
 
-def record_names(model: ir.Model, roles: Mapping[str, Mapping[str, str]], drop: Iterable[str] = ()) -> None:
-    """Record in a model's metadata what public names are, and forget those that are dropped."""
-    known = json.loads(model.metadata_props.get(NAMES_KEY, "{}"))
-    gone = set(drop)
-    kept = {name: role for name, role in known.items() if name not in gone}
-    model.metadata_props[NAMES_KEY] = json.dumps({**kept, **roles}, sort_keys=True)
-
-
 def check_fixed(metadata: Mapping[str, str], sources: Sequence[ir.Value], targets: Sequence[ir.Value]) -> None:
     """Refuse the derivative of a gradient with respect to a constant on whose content that gradient relies.
 
@@ -80,7 +73,7 @@ def check_fixed(metadata: Mapping[str, str], sources: Sequence[ir.Value], target
     fixed = set(json.loads(metadata.get(FIXED_KEY, "[]")))
     roles = json.loads(metadata.get(NAMES_KEY, "{}"))
     asked = sorted(v.name for v in sources if v.name and v.name in fixed)
-    gradients = [v.name for v in targets if roles.get(v.name or "", {}).get("role") in DERIVATIVES]
+    gradients = [v.name for v in targets if roles.get(v.name or "", {}).get("role") in DERIVED]
     if asked and gradients:
         raise GradientError(
             f"wrt: {', '.join(map(repr, asked))} was a constant when '{gradients[0]}' was made, and is built into it; name "

@@ -159,8 +159,8 @@ def _seeds(primal: Any, gradient: Any, point: Any) -> Any:
     """Ones for the outputs that a gradient model seeds itself; None where it takes cotangents."""
     import numpy as np
 
-    from gradgen.request import NAMES_KEY
     from gradgen.evaluate import Evaluator
+    from gradgen.request import NAMES_KEY
 
     roles = json.loads(next(p.value for p in gradient.metadata_props if p.key == NAMES_KEY))
     seeded = [n for n, r in roles.items() if r["role"].startswith("seeded")]

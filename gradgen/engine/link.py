@@ -40,11 +40,13 @@ class Knowledge:
 
     Attributes:
         fixed: the float constants on whose content the linked nodes rely.
+        nonlinear: what was linked of rules that are declared not to be linear in their cotangents: op, node, rule.
     """
 
     def __init__(self, variable: set[ir.Value] | None = None):
         self.variable = variable or set()
         self.fixed: set[ir.Value] = set()
+        self.nonlinear: list[str] = []
         self._constants: dict[ir.Value, np.ndarray | None] = {}
 
     def constant(self, value: ir.Value) -> np.ndarray | None:

@@ -223,6 +223,9 @@ def _stand_in(step: Step, graph: ir.Graph, linker: Linker, replaced: dict[ir.Val
 def pull_back(step: Step, cotangents: Sequence[ir.Value | None], linker: Linker) -> list[tuple[ir.Value, ir.Value]]:
     """Link a step's rule; returns (input, contribution) pairs."""
     row, form = step.row, step.form
+    if not form.linear:
+        op = f"{row.domain or 'ai.onnx'}::{row.op_type}"
+        linker.knowledge.nonlinear.append(f"{op}, node '{step.origin}': rule '{form.rule}'")
     arguments: dict[str, Any] = {}
     stand_ins: dict[str, ir.Value] = {}
     names = [n.rstrip("*") for n in row.outputs]

@@ -1,1 +1,1 @@
-"""Transforms beyond the gradient: models of models, made from what the reverse pass gives."""
+"""Derivatives beyond the gradient, as models of models."""

@@ -13,23 +13,12 @@ import numpy as np
 import onnx_ir as ir
 
 from gradgen.engine.contract import ir_shape
-from gradgen.engine.link import Constants, Knowledge, Linker
-from gradgen.engine.names import Names
-from gradgen.engine.registry import Registry
+from gradgen.engine.link import Linker
 from gradgen.engine.subgraphs import captures, graphs
 from gradgen.engine.values import Dim, Shape
 from gradgen.errors import GradientError
 
 Seeding = Callable[[Linker, list[ir.Value]], Sequence[ir.Value]]
-
-
-def linker_of(model: ir.Model, registry: Registry) -> Linker:
-    """A linker that appends nodes to a finished model."""
-    graph = model.graph
-    names = Names.of(graph)
-    return Linker(
-        graph, registry, graph.opset_imports[""], Knowledge(set(graph.inputs)), names, Constants(graph, names)
-    )
 
 
 def dependents(graph: ir.Graph, values: Iterable[ir.Value]) -> list[ir.Node]:

@@ -1,29 +1,27 @@
-"""Seeds of a reverse pass beyond one cotangent and ones: several cotangents at once, one element chosen at run time."""
+"""Several cotangents at once, along a leading axis."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from gradgen.engine.contract import ir_shape
+from gradgen.engine.derive import derive
 from gradgen.engine.link import Linker
-from gradgen.engine.registry import Registry
-from gradgen.engine.simplify import merge_common, remove_unused_initializers
 from gradgen.errors import GradientError
-from gradgen.rules.library import zeros_like
-from gradgen.transforms.batched import linker_of, repeat, typed
+from gradgen.transforms.batched import repeat, typed
+from gradgen.transforms.common import Call
 
 
-def stack_cotangents(model: ir.Model, public: Any, seeds: int | str, registry: Registry) -> None:
-    """Give a vjp model's cotangents and gradients a new leading axis, in place.
+def stacked_vjp(call: Call, seeds: int | str) -> Any:
+    """The vjp model of a call, whose cotangents and gradients have one more leading axis.
 
     Args:
-        model: the finished vjp model.
-        public: the names of its cotangents and gradients, as `differentiate` gives them.
+        call: what `begin` gave.
         seeds: the size of the axis, at least 1, or the name of a dimension, which may turn out to be 0.
-        registry: the rules.
 
     Raises:
         GradientError: a bad number of seeds; a cotangent that is no tensor of known rank.
@@ -31,29 +29,82 @@ def stack_cotangents(model: ir.Model, public: Any, seeds: int | str, registry: R
     named = isinstance(seeds, str) and seeds.isidentifier()
     if not named and (isinstance(seeds, bool | str) or not isinstance(seeds, int) or seeds < 1):
         raise GradientError(f"seeds is a number of cotangents from 1 on, or the name of a dimension, not {seeds!r}")
-    graph, linker = model.graph, linker_of(model, registry)
-    count, total = len(public.cotangents), len(public.gradients)
-    cotangents, gradients = graph.inputs[-count:], graph.outputs[-total:]
+    graph, linker = call.graph, call.linker
+    names = call.public.take("grad", call.of, "cotangent", beside=call.wrt)
+    titles = call.public.take("grad", call.wrt, "gradient")
     stacked = []
-    for value, name in zip(cotangents, public.cotangents.values(), strict=True):
-        if not isinstance(value.type, ir.TensorType) or (shape := ir_shape(value)) is None:
-            raise GradientError(f"'{name}' is not a tensor of known rank: its cotangents cannot be stacked")
-        value.name = linker.names.unique(f"{name}/slice")
+    for value, name in zip(call.targets, names.values(), strict=True):
+        shape = _tensor_shape(value)
         stacked.append(ir.Value(name=name, type=value.type, shape=ir.Shape([seeds, *shape])))
-    kept, results = list(graph.outputs[:-total]), list(gradients)
-    graph.inputs[-count:] = stacked
-    graph.outputs.clear()
-    graph.outputs.extend(kept)
+    graph.inputs.extend(stacked)
+    cotangents, results = pull_back(call)
     read = [_not_empty(v, linker) for v in stacked] if named else stacked
     found = repeat(linker, cotangents, results, read, None if named else seeds)
-    for value, result, name in zip(found, results, public.gradients.values(), strict=True):
+    for value, result, name in zip(found, results, titles.values(), strict=True):
         if named:
             value = _first_rows(value, stacked[0], linker)
-        shape = ir_shape(result)
-        like = typed(value, None if shape is None else (seeds, *shape))
-        graph.outputs.append(linker.publish(value, name, like))
-    merge_common(graph, linker.draws)
-    remove_unused_initializers(graph)
+        known = ir_shape(result)
+        graph.outputs.append(linker.publish(value, name, typed(value, None if known is None else (seeds, *known))))
+    call.simplify()
+    return call.deliver()
+
+
+def pull_back(
+    call: Call, targets: Sequence[ir.Value] | None = None, warns: bool = True
+) -> tuple[list[ir.Value], list[ir.Value]]:
+    """Append the backward pass of a call's targets, or of other values of its graph, and simplify the graph.
+
+    Returns:
+        values without a producer that stand for the cotangents, and the cotangents of the sources; these are no outputs
+        of the graph, whose outputs are the model's own and the call's targets.
+    """
+    linker, silent = call.linker, [v in call.stopped or not warns for v in call.sources]
+    targets = call.targets if targets is None else targets
+    cotangents = [linker.value(f"{v.name}/cotangent", v) for v in targets]
+    found, replaced = derive(call.graph, call.sources, dict(zip(targets, cotangents, strict=True)), linker)
+    call.replace(replaced)
+    missing = [
+        "" if said else f"'{v.name}' does not influence what is differentiated: its gradient is zero"
+        for v, said in zip(call.sources, silent, strict=True)
+    ]
+    return cotangents, settle(call, call.sources, found, missing)
+
+
+def settle(
+    call: Call, values: Sequence[ir.Value], found: Sequence[ir.Value | None], missing: Sequence[str]
+) -> list[ir.Value]:
+    """Simplify the graph of a call, which keeps the cotangents or tangents that were found.
+
+    Args:
+        call: its outputs become the model's own and the targets.
+        values: whose cotangents or tangents they are.
+        found: what they are; None is zero.
+        missing: the warning where nothing is found.
+
+    Returns:
+        a value for each of `values`, which only that one has.
+    """
+    graph = call.graph
+    outputs = call.outputs
+    graph.outputs.clear()
+    graph.outputs.extend(outputs)
+    for value, ct, text in zip(values, found, missing, strict=True):
+        call.output(value, ct, call.linker.names.unique(f"{value.name}/derivative"), text)
+    results = list(graph.outputs[len(outputs) :])
+    graph.outputs.clear()
+    graph.outputs.extend(outputs)
+    sources, targets = len(call.sources), len(call.targets)
+    kept = call.simplify([*call.sources, *call.targets, *results])
+    call.sources, call.targets = kept[:sources], kept[sources : sources + targets]
+    return kept[sources + targets :]
+
+
+def _tensor_shape(value: ir.Value) -> tuple[int | str | None, ...]:
+    """The shape of a value whose cotangents are stacked."""
+    shape = ir_shape(value)
+    if not isinstance(value.type, ir.TensorType) or shape is None:
+        raise GradientError(f"'{value.name}' is not a tensor of known rank: its cotangents cannot lie along a new axis")
+    return shape
 
 
 def _not_empty(stacked: ir.Value, linker: Linker) -> ir.Value:
@@ -77,24 +128,3 @@ def _first_rows(value: ir.Value, stacked: ir.Value, linker: Linker) -> ir.Value:
     end = linker.node("Shape", [stacked], length, f"{value.name}/count", start=0, end=1)
     zero = linker.constants.get(np.asarray([0], np.int64))
     return linker.node("Slice", [value, zero, end, zero], value, f"{value.name}/kept")
-
-
-def chosen_element(value: ir.Value, name: str, linker: Linker) -> ir.Value:
-    """A cotangent that is 1 at one element of a value and 0 elsewhere; a new graph input holds the element's index.
-
-    Raises:
-        GradientError: the rank of the value is unknown.
-    """
-    shape = ir_shape(value)
-    if shape is None:
-        raise GradientError(
-            f"the rank of '{value.name}' is unknown, so that no index can choose an element: use vjp with a cotangent"
-        )
-    assert value.dtype is not None
-    index = ir.Value(name=name, type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([len(shape)]))
-    linker.graph.inputs.append(index)
-    zero, one = np.asarray([0], np.int64), np.ones(1, value.dtype.numpy())
-    base = f"{value.name}/seed"
-    row = linker.node("Unsqueeze", [index, linker.constants.get(zero)], typed(index, (1, len(shape))), base)
-    start = linker.library(zeros_like, value)
-    return linker.node("ScatterND", [start, row, linker.constants.get(one)], value, base)
