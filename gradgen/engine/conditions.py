@@ -4,7 +4,8 @@
 
 Names are attributes. `rank(X)`, `dim(X, i)`, `size(X)`, `dtype(X)`, `const(X)` read what is known of a formal,
 `known(X)` tells whether it has a constant content, `given(X)` whether it is there, `static(X)` whether all its sizes
-are known, `same(X, Y)` whether two shapes are known to be equal, `all_eq(list, n)` whether every element equals n.
+are known, `same(X, Y)` whether two shapes are known to be equal, `all_eq(list, n)` whether every element equals n, `transposed`
+whether the form is applied in order to be transposed, as jvp does.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _NODES = (
     ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Mod, ast.Subscript,
 )  # fmt: skip
 FUNCTIONS = ("rank", "dim", "size", "dtype", "const", "known", "given", "static", "same", "all_eq", "len")
+
+TRANSPOSED = "transposed"
 
 
 class _UnknownError(Exception):
@@ -50,17 +53,18 @@ def names(text: str) -> tuple[set[str], set[str]]:
     formals: set[str] = set()
     every: set[str] = set()
     for node in ast.walk(parse(text)):
-        if isinstance(node, ast.Name) and node.id not in FUNCTIONS:
+        if isinstance(node, ast.Name) and node.id not in (*FUNCTIONS, TRANSPOSED):
             every.add(node.id)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in ("all_eq", "len"):
             formals.update(a.id for a in node.args if isinstance(a, ast.Name))
     return formals, every - formals
 
 
-def holds(text: str | None, values: Mapping[str, Any], attributes: Mapping[str, Any]) -> bool:
+def holds(text: str | None, values: Mapping[str, Any], attributes: Mapping[str, Any], transposed: bool = False) -> bool:
     """Whether a condition is known to hold for these values (by formal name) and plain attributes."""
     if text is None:
         return True
+    attributes = {**attributes, TRANSPOSED: transposed}
     try:
         found = bool(_evaluate(parse(text).body, values, attributes))
     except _UnknownError:

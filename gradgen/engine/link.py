@@ -40,12 +40,14 @@ class Knowledge:
 
     Attributes:
         fixed: the float constants on whose content the linked nodes rely.
+        transposed: whether rules are linked in order to be transposed.
         nonlinear: what was linked of rules that are declared not to be linear in their cotangents: op, node, rule.
     """
 
     def __init__(self, variable: set[ir.Value] | None = None):
         self.variable = variable or set()
         self.fixed: set[ir.Value] = set()
+        self.transposed = False
         self.nonlinear: list[str] = []
         self._constants: dict[ir.Value, np.ndarray | None] = {}
 

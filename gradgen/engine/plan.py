@@ -127,7 +127,7 @@ def make_step(node: ir.Node, row: Row, activity: Activity, linker: Linker) -> St
         if form.kind == "structural":
             step.form = form
             return step
-        if _applies(form, step, present) and holds(form.when, known, plain_attributes):
+        if _applies(form, step, present) and holds(form.when, known, plain_attributes, linker.knowledge.transposed):
             step.form = form
             for name, value in known.items():
                 if isinstance(value, Value) and value.touched:

@@ -168,7 +168,7 @@ def render(found: Sequence[Family]) -> dict[str, str]:
 def fields(row: Row) -> dict[str, Any]:
     """The fields of a row that differ from their defaults, for its constructor."""
     result = {"inputs": row.inputs, "outputs": row.outputs}
-    plain = ("forms", "zero", "none", "ignores", "defaults", "module", "random", "like")
+    plain = ("forms", "zero", "none", "ignores", "defaults", "module", "random", "like", "linear")
     for name in (*plain, "forward", "straight_through"):
         value = getattr(row, name)
         if value not in ((), {}, None, ""):

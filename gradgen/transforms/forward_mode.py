@@ -6,18 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import onnx_ir as ir
-
-from gradgen.engine.compound import add, zeros
-from gradgen.engine.derive import derive, plan_graph
-from gradgen.engine.link import Linker
+from gradgen.engine.derive import derive
 from gradgen.engine.prepare import Model
 from gradgen.engine.registry import Registry, registry_of
-from gradgen.engine.simplify import remove_unused
-from gradgen.engine.subgraphs import captures
-from gradgen.engine.walk import reverse
-from gradgen.errors import GradientError
-from gradgen.transforms.common import Call, begin, check_reduce, paused_collector
+from gradgen.transforms.common import begin, check_reduce, paused_collector
+from gradgen.transforms.transpose import push_forward, refuse_nonlinear, weighed, with_mark
 
 
 def jvp(
@@ -52,12 +45,15 @@ def jvp(
             guided gradients), which are derivatives of nothing: all of them are listed.
     """
     with paused_collector():
-        call = begin(model, wrt, of, registry_of(registry), inline=inline, straight_through=straight_through)
+        rules = with_mark(registry_of(registry))
+        call = begin(model, wrt, of, rules, inline=inline, straight_through=straight_through)
         graph, public = call.graph, call.public
         given = public.take("tangent", call.wrt, "tangent in", beside=call.of)
         names = public.take("tangent", call.of, "tangent out")
         tangents = [call.input(v, name) for v, name in zip(call.sources, given.values(), strict=True)]
-        found = push_forward(call, tangents)
+        found, replaced = push_forward(graph, call.sources, call.targets, tangents, call.linker)
+        refuse_nonlinear(call.linker)
+        call.replace(replaced)
         outputs = call.outputs
         graph.outputs.clear()
         graph.outputs.extend(outputs)
@@ -103,59 +99,10 @@ def hvp(
         gradients, replaced = derive(graph, call.sources, call.seeds(reduce), linker)
         call.replace(replaced)
         vectors = [call.input(v, name) for v, name in zip(call.sources, given.values(), strict=True)]
-        found, replaced = derive(graph, call.sources, _weighed(gradients, vectors, linker), linker)
+        found, replaced = derive(graph, call.sources, weighed(gradients, vectors, linker), linker)
         call.replace(replaced)
         refuse_nonlinear(linker)
         graph.outputs.clear()
         for value, product, name in zip(call.sources, found, names.values(), strict=True):
             call.output(value, product, name, f"the gradient does not depend on '{value.name}': its product is zero")
         return call.finish()
-
-
-def push_forward(call: Call, tangents: Sequence[ir.Value]) -> list[ir.Value | None]:
-    """Append to a call's graph the tangents of its targets; None where one does not depend on the sources.
-
-    The backward pass is derived for cotangents that stand for none in particular, and then with respect to these. What
-    is left of the backward pass is what does not depend on them.
-    """
-    linker = call.linker
-    steps, replaced = plan_graph(call.graph, call.sources, call.targets, linker)
-    call.replace(replaced)
-    cotangents = [linker.value(f"{v.name}/any", v) for v in call.targets]
-    back = reverse(steps, dict(zip(call.targets, cotangents, strict=True)), linker)
-    seeds = _weighed([back.total(v) for v in call.sources], tangents, linker)
-    found, _ = derive(call.graph, cotangents, seeds, linker)
-    refuse_nonlinear(linker)
-    call.graph.outputs.extend(v for v in found if v is not None)
-    remove_unused(call.graph)
-    for value, cotangent in zip(call.targets, cotangents, strict=True):
-        if cotangent.uses():
-            # What reads it still does not depend on what it holds: a rule is linear.
-            cotangent.replace_all_uses_with(zeros(linker.anchored(_first_reader(call.graph, cotangent)), value))
-    return found
-
-
-def _first_reader(graph: ir.Graph, value: ir.Value) -> ir.Node:
-    """The first node of a graph that reads a value, itself or in a subgraph."""
-    return next(node for node in graph if value in node.inputs or value in captures(node))
-
-
-def refuse_nonlinear(linker: Linker) -> None:
-    """Raise a GradientError that lists the rules which were applied and are declared not to be linear."""
-    if linker.knowledge.nonlinear:
-        listed = "\n  ".join(dict.fromkeys(reversed(linker.knowledge.nonlinear)))
-        raise GradientError(
-            f"these rules are declared linear=False, so that they are no derivatives that could be transposed or "
-            f"derived again:\n  {listed}\nUse vjp, choose other wrt or of, or pass a registry with other rules."
-        )
-
-
-def _weighed(
-    values: Sequence[ir.Value | None], weights: Sequence[ir.Value], linker: Linker
-) -> dict[ir.Value, ir.Value]:
-    """The cotangents of values of which the sum of products with weights is derived; one may be there several times."""
-    seeds: dict[ir.Value, ir.Value] = {}
-    for value, weight in zip(values, weights, strict=True):
-        if value is not None:
-            seeds[value] = add(linker, [seeds[value], weight], value) if value in seeds else weight
-    return seeds
