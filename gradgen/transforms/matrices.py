@@ -17,9 +17,9 @@ from gradgen.engine.registry import Registry, registry_of
 from gradgen.errors import GradientError
 from gradgen.transforms.batched import repeat, typed
 from gradgen.transforms.common import Call, begin, check_reduce, paused_collector
-from gradgen.transforms.forward_mode import push_forward, refuse_nonlinear
 from gradgen.transforms.one_hot import Basis, shape_of, size_of
 from gradgen.transforms.seeds import pull_back, settle
+from gradgen.transforms.transpose import push_forward, refuse_nonlinear, with_mark
 
 MODES = (None, "forward", "reverse")
 
@@ -60,7 +60,8 @@ def jacobian(
     if mode not in MODES:
         raise GradientError(f"mode is None, 'forward' or 'reverse', not {mode!r}")
     with paused_collector():
-        call = begin(model, wrt, of, registry_of(registry), inline=inline, straight_through=straight_through)
+        rules = with_mark(registry_of(registry))
+        call = begin(model, wrt, of, rules, inline=inline, straight_through=straight_through)
         names, lead = call.public.take_pairs("jacobian", call.of, call.wrt), 1 if per_sample else 0
         _check_tensors(call, per_sample)
         rows, columns = size_of(call.targets, lead), size_of(call.sources, lead)
@@ -120,7 +121,9 @@ def hessian(
 def _push(call: Call) -> tuple[list[ir.Value], list[ir.Value]]:
     """Append the tangents of a call's targets; what stands for the tangents of its sources, and the results."""
     tangents = [call.linker.value(f"{v.name}/tangent", v) for v in call.sources]
-    found = push_forward(call, tangents)
+    found, replaced = push_forward(call.graph, call.sources, call.targets, tangents, call.linker)
+    refuse_nonlinear(call.linker)
+    call.replace(replaced)
     missing = [
         "" if call.stopped else f"'{v.name}' does not depend on what is varied: its derivative is zero"
         for v in call.targets
