@@ -45,7 +45,7 @@ def jacobian(
         per_sample: the first axis of each of `of` and `wrt` is that of the samples of a batch, none of which influences
             another: the Jacobian of each sample, with one step for each element of one sample.
         mode: "reverse" takes one step for each element of `of`, "forward" for each element of `wrt`; by default what
-            takes fewer steps, where all sizes are known, and else "reverse".
+            takes fewer steps, where all sizes are known and `inline` is True, and else "reverse".
 
     Returns:
         A model of the kind that was handed in, with the model's inputs. Its outputs are the model's own, then
@@ -59,13 +59,15 @@ def jacobian(
     """
     if mode not in MODES:
         raise GradientError(f"mode is None, 'forward' or 'reverse', not {mode!r}")
+    if mode == "forward" and not inline:
+        raise GradientError("forward mode goes through the bodies of the rules: inline=False goes with mode='reverse'")
     with paused_collector():
         rules = with_mark(registry_of(registry))
         call = begin(model, wrt, of, rules, inline=inline, straight_through=straight_through)
         names, lead = call.public.take_pairs("jacobian", call.of, call.wrt), 1 if per_sample else 0
         _check_tensors(call, per_sample)
         rows, columns = size_of(call.targets, lead), size_of(call.sources, lead)
-        if mode is None and rows is not None and columns is not None:
+        if mode is None and inline and rows is not None and columns is not None:
             mode = "forward" if columns < rows else "reverse"
         if mode == "forward":
             seeds, results = _push(call)
@@ -103,7 +105,9 @@ def hessian(
     with paused_collector():
         call = begin(model, wrt, of, registry_of(registry), inline=inline, straight_through=straight_through)
         names, linker = call.public.take_pairs("hessian", call.wrt, call.wrt), call.linker
-        found, replaced = derive(call.graph, call.sources, call.seeds(reduce), linker)
+        # The bodies of the first rules are there to be derived, even where calls remain of the second ones.
+        known = (call.graph, linker.registry, linker.opset, linker.knowledge, linker.names, linker.constants)
+        found, replaced = derive(call.graph, call.sources, call.seeds(reduce), Linker(*known))
         call.replace(replaced)
         gradients: list[ir.Value] = []
         for value, gradient in zip(call.sources, found, strict=True):
