@@ -11,7 +11,6 @@ from forward_mode import wide, wide_run
 from onnx import numpy_helper, parser
 
 import gradgen
-from gradgen.differences import promote_initializers
 
 Arrays = dict[str, np.ndarray]
 Function = Callable[[Mapping[str, np.ndarray]], Arrays]
@@ -55,6 +54,7 @@ def run_all(proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> Arrays:
     """A model's outputs in float64; onnxruntime gives the same, nearly, at every optimisation level."""
     onnx.checker.check_model(proto, full_check=True)
     names = [o.name for o in proto.graph.output]
+    feeds = {i.name: np.asarray(feeds[i.name]) for i in proto.graph.input}
     want = wide_run(proto)(wide(feeds))
     for level in LEVELS:
         for name, value in zip(names, at_level(proto, feeds, level), strict=True):
@@ -131,12 +131,6 @@ def opened(proto: onnx.ModelProto, names: Mapping[str, Sequence[int | str]]) -> 
         for dim in info.type.tensor_type.shape.dim:
             dim.Clear()
     return result
-
-
-def with_parameters(proto: onnx.ModelProto, names: Sequence[str]) -> tuple[onnx.ModelProto, Arrays]:
-    """A model some of whose initializers are inputs, and what they hold."""
-    stored = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer if t.name in names}
-    return promote_initializers(proto, list(names)), stored
 
 
 def body_of(proto: onnx.ModelProto) -> onnx.GraphProto:
