@@ -10,6 +10,8 @@ import click
 COMMANDS = {
     "grad": "gradgen.commands.derivatives",
     "vjp": "gradgen.commands.derivatives",
+    "jacobian": "gradgen.commands.matrices",
+    "hessian": "gradgen.commands.matrices",
     "parameters": "gradgen.commands.listings",
     "coverage": "gradgen.commands.listings",
     "generate": "gradgen.commands.listings",
