@@ -221,6 +221,34 @@ def test_a_training_mode_dropout_and_a_loop_that_draws():
     np.testing.assert_allclose(np.diag(jacobian) * drawn(20, low=0.5), y, rtol=1e-5)
 
 
+@pytest.mark.parametrize("wrt", ["x", "h"])
+def test_an_unknown_rank(wrt):
+    text = "(float[N,3] x, int64[R] s) => (float y) { h = Reshape(x, s) q = Sin(h) y = ReduceSum<keepdims=0>(q) }"
+    x, feeds = drawn(2, 3), {"x": drawn(2, 3), "s": np.array([3, 1, 2])}
+    found = at_level(gradgen.jacobian(model(text), wrt=[wrt], of=["q"]), feeds)[-1]
+    assert found.shape == (3, 1, 2) + ((2, 3) if wrt == "x" else (3, 1, 2))
+    np.testing.assert_allclose(found.reshape(6, 6), np.diag(np.cos(x).reshape(-1)), rtol=1e-5)
+    curved = at_level(gradgen.hessian(model(text), wrt=[wrt]), feeds)[-1]
+    np.testing.assert_allclose(curved.reshape(6, 6), -np.diag(np.sin(x).reshape(-1)), rtol=1e-5)
+    with pytest.raises(GradientError, match="asks for ranks, and that of 'q' is unknown: use mode='reverse'"):
+        gradgen.jacobian(model(text), wrt=[wrt], of=["q"], mode="forward")
+    with pytest.raises(GradientError, match="'q' is of unknown rank, and so has no axis of samples"):
+        gradgen.jacobian(model(text), wrt=["x"], of=["q"], per_sample=True)
+
+
+def test_a_value_is_its_own_jacobian():
+    text = "(float[3] x) => (float[3] y) { y = Sin(x) }"
+    for name in ("x", "y"):
+        found = run_all(gradgen.jacobian(model(text), wrt=[name], of=[name]), {"x": drawn(3)})
+        np.testing.assert_array_equal(found[f"jacobian_{name}_{name}"], np.eye(3))
+
+
+def test_what_a_jacobian_is_built_on_is_no_wrt_later():
+    built = gradgen.jacobian(model("(float[3] x) => (float[3] y) { y = Pow(x, e) }", e=np.float32(2)))
+    with pytest.raises(GradientError, match="'e' was a constant when 'jacobian_y_x' was made"):
+        gradgen.grad(built, wrt=["e"], of=["jacobian_y_x"], reduce="sum")
+
+
 # Compositions
 
 
@@ -327,3 +355,31 @@ def test_a_model_of_onnx_ir_comes_back_as_one():
     built = gradgen.jacobian(ir.from_proto(model(DENSE)), wrt=["b"])
     assert isinstance(built, ir.Model)
     assert at_level(ir.to_proto(built), FEEDS)[1].shape == (4, 2, 2)
+
+
+def test_forward_mode_and_jacobians_of_each_other():
+    """jvp and hvp of a Jacobian model, Jacobians of jvp and hvp models: through the Scan, and into one."""
+    text = "(float[3] x) => (float[2] y) { a = Sin(x) b = Mul(a, x) y = MatMul(m, b) }"
+    proto, x, v = model(text, m=drawn(2, 3)), drawn(3), drawn(3, seed=5)
+    point = wide({"x": x})
+    first = gradgen.jacobian(proto)
+    second = differences(wide_run(first), point, "jacobian_y_x", "x")
+    along = gradgen.jvp(first, wrt=["x"], of=["jacobian_y_x"])
+    near(run_all(along, {"x": x, "tangent_x": v})["tangent_jacobian_y_x"], second @ v, 1e-6)
+    pushed = gradgen.jacobian(gradgen.jvp(proto), wrt=["x"], of=["tangent_y"])
+    near(run_all(pushed, {"x": x, "tangent_x": v})["jacobian_tangent_y_x"], second @ v, 1e-6)
+    curved = gradgen.hvp(first, wrt=["x"], of=["jacobian_y_x"], reduce="sum")
+    third = differences(wide_run(gradgen.jacobian(first, of=["jacobian_y_x"])), point, "jacobian_jacobian_y_x_x", "x")
+    near(run_all(curved, {"x": x, "vector_x": v})["hvp_x"], third.sum((0, 1)) @ v, 1e-5)
+    products = gradgen.hvp(proto, reduce="sum")
+    whole = gradgen.hessian(proto, reduce="sum")
+    near(
+        run_all(gradgen.jacobian(products, wrt=["vector_x"]), {"x": x, "vector_x": v})["jacobian_hvp_x_vector_x"],
+        run_all(whole, {"x": x})["hessian_x_x"],
+        1e-9,
+    )
+
+
+def test_a_model_of_several_cotangents_has_a_jacobian():
+    first = gradgen.vjp(model(DENSE), wrt=["w"], seeds=2)
+    check_jacobian(first, {**FEEDS, "grad_y": drawn(2, 4, 2)}, ["b"], ["grad_w"])

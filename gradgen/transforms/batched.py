@@ -35,6 +35,7 @@ def repeat(
     linker: Linker,
     seeds: Sequence[ir.Value],
     results: Sequence[ir.Value],
+    shaped: Sequence[ir.Value],
     stacked: Sequence[ir.Value],
     steps: Dim,
     seeding: Seeding | None = None,
@@ -46,6 +47,7 @@ def repeat(
             one step, it stays.
         seeds: values without a producer that the graph reads. No input or output of it depends on them any more.
         results: values of the graph.
+        shaped: values of the graph that do not depend on the seeds and have the shapes of the results.
         stacked: values of the graph of known rank, whose slices along axis 0 the steps read, at least one.
         steps: how many slices there are: a size, a name of a dimension, or None. There is at least one.
         seeding: writes the content of the seeds, from a linker for the step and the slices; by default the slices.
@@ -75,14 +77,32 @@ def repeat(
     for result in results:
         value, name = contents.get(result, result), linker.names.unique(f"{result.name}/step")
         producer = value.producer()
-        if producer is None or producer.graph is not body or value in body.outputs:
+        if value.shape is None:  # onnxruntime asks for the rank of what a step gives
+            one_axis = linker.constants.get(np.asarray([-1], np.int64))
+            value = inner.node("Reshape", [value, one_axis], typed(value, (None,)), name)
+        elif producer is None or producer.graph is not body or value in body.outputs:
             value = inner.node("Identity", [value], value, name)
         value.name = name
         body.outputs.append(value)
-    like = [typed(r, None if (s := ir_shape(r)) is None else (steps, *s)) for r in results]
-    return linker.structured(
-        "Scan", list(stacked), {"body": body}, like, f"{results[0].name}/stacked", num_scan_inputs=len(stacked)
-    )
+    like = [typed(v, (steps, *(ir_shape(v) or ()))) for v in body.outputs]
+    base = f"{results[0].name}/stacked"
+    found = linker.structured("Scan", list(stacked), {"body": body}, like, base, num_scan_inputs=len(stacked))
+    return [
+        _reshaped(linker, value, shape) if result.shape is None else value
+        for value, result, shape in zip(found, results, shaped, strict=True)
+    ]
+
+
+def _reshaped(linker: Linker, stacked: ir.Value, shaped: ir.Value) -> ir.Value:
+    """Flat slices, each in the shape of a value of unknown rank."""
+    length = ir.Value(name=stacked.name, type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([None]))
+    base = f"{stacked.name}/shape"
+    parts = [
+        linker.node("Shape", [stacked], typed(length, (1,)), base, start=0, end=1),
+        linker.node("Shape", [shaped], length, base),
+    ]
+    shape = linker.node("Concat", parts, length, base, axis=0)
+    return linker.node("Reshape", [stacked, shape], typed(stacked, None), f"{stacked.name}/shaped", allowzero=1)
 
 
 def typed(value: ir.Value, shape: Shape | None, dtype: ir.DataType | None = None) -> ir.Value:

@@ -65,7 +65,7 @@ def jacobian(
         rules = with_mark(registry_of(registry))
         call = begin(model, wrt, of, rules, inline=inline, straight_through=straight_through)
         names, lead = call.public.take_pairs("jacobian", call.of, call.wrt), 1 if per_sample else 0
-        _check_tensors(call, per_sample)
+        _check_tensors(call, per_sample, mode)
         rows, columns = size_of(call.targets, lead), size_of(call.sources, lead)
         if mode is None and inline and rows is not None and columns is not None:
             mode = "forward" if columns < rows else "reverse"
@@ -135,9 +135,13 @@ def _push(call: Call) -> tuple[list[ir.Value], list[ir.Value]]:
     return tangents, settle(call, call.targets, found, missing)
 
 
-def _check_tensors(call: Call, per_sample: bool) -> None:
+def _check_tensors(call: Call, per_sample: bool, mode: str | None) -> None:
     """Refuse values that have no Jacobian, and samples that do not match."""
     samples: dict[int, str] = {}
+    if mode == "forward" and (unknown := [v for v in call.targets if v.shape is None]):
+        raise GradientError(
+            f"forward mode asks for ranks, and that of '{unknown[0].name}' is unknown: use mode='reverse'"
+        )
     for value in (*call.targets, *call.sources):
         shape = ir_shape(value)
         if not isinstance(value.type, ir.TensorType):
@@ -174,7 +178,7 @@ def _tabulate(
     graph, linker = call.graph, call.linker
     seeded, others = (call.sources, rows) if forward else (rows, call.sources)
     basis = Basis(linker, seeded, lead)
-    found = repeat(linker, seeds, results, [basis.positions], basis.steps, basis.seeds)
+    found = repeat(linker, seeds, results, others, [basis.positions], basis.steps, basis.seeds)
     blocks = {}
     for row, column in np.ndindex(len(seeded), len(others)):
         part = basis.part(row, found[column])

@@ -27,8 +27,10 @@ def stacked_vjp(call: Call, seeds: int | str) -> Any:
         GradientError: a bad number of seeds; a cotangent that is no tensor of known rank.
     """
     named = isinstance(seeds, str) and seeds.isidentifier()
-    if not named and (isinstance(seeds, bool | str) or not isinstance(seeds, int) or seeds < 1):
+    counted = isinstance(seeds, int | np.integer) and not isinstance(seeds, bool) and seeds > 0
+    if not named and not counted:
         raise GradientError(f"seeds is a number of cotangents from 1 on, or the name of a dimension, not {seeds!r}")
+    seeds = seeds if named else int(seeds)
     graph, linker = call.graph, call.linker
     names = call.public.take("grad", call.of, "cotangent", beside=call.wrt)
     titles = call.public.take("grad", call.wrt, "gradient")
@@ -39,7 +41,7 @@ def stacked_vjp(call: Call, seeds: int | str) -> Any:
     graph.inputs.extend(stacked)
     cotangents, results = pull_back(call)
     read = [_not_empty(v, linker) for v in stacked] if named else stacked
-    found = repeat(linker, cotangents, results, read, None if named else seeds)
+    found = repeat(linker, cotangents, results, call.sources, read, None if named else seeds)
     for value, result, name in zip(found, results, titles.values(), strict=True):
         if named:
             value = _first_rows(value, stacked[0], linker)
