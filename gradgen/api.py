@@ -25,6 +25,7 @@ class Options:
     straight_through: bool = False
     registry: Registry | None = None
     reduce: str | None = None
+    portable: bool = False
     seeds: int | str | None = None
 
 
@@ -35,6 +36,7 @@ def vjp(
     *,
     inline: bool = True,
     straight_through: bool = False,
+    portable: bool = False,
     registry: Registry | None = None,
     seeds: int | str | None = None,
 ) -> Any:
@@ -48,6 +50,8 @@ def vjp(
         inline: False keeps calls into the function library, for reading.
         straight_through: pass gradients through quantisation, where the true derivative is zero: to the input inside
             the range, to the scale by the learned-step-size rule. By default a GradientWarning names what stops them.
+        portable: emit, where engines beside onnxruntime lack a form, another standard one that they have: see
+            docs/portability.md.
         registry: rules to use in place of the registered ones.
         seeds: how many cotangents are pulled back at once, a number or the name of a dimension: they lie along a new
             leading axis of `grad_<output>` and so do their results in `grad_<name>`. The forward pass runs once.
@@ -63,7 +67,8 @@ def vjp(
         GradientError: for names that do not exist, values that are not float, a path through ops without a rule
             (all of them are listed), and models that are not valid.
     """
-    return _gradient(model, wrt, of, "vjp", Options(inline, straight_through, registry, seeds=seeds))
+    options = Options(inline, straight_through, registry, portable=portable, seeds=seeds)
+    return _gradient(model, wrt, of, "vjp", options)
 
 
 def value_and_grad(
@@ -74,6 +79,7 @@ def value_and_grad(
     reduce: str | None = None,
     inline: bool = True,
     straight_through: bool = False,
+    portable: bool = False,
     registry: Registry | None = None,
 ) -> Any:
     """The outputs of a model and the gradient of a scalar one, as a model.
@@ -83,7 +89,7 @@ def value_and_grad(
     differentiates one element, chosen when the model runs: an input `index_<output>`, int64 of shape [rank of the
     output], holds its index, in which negative numbers count from the end (an output of rank 0 needs none).
     """
-    return _gradient(model, wrt, of, "value_and_grad", Options(inline, straight_through, registry, reduce))
+    return _gradient(model, wrt, of, "value_and_grad", Options(inline, straight_through, registry, reduce, portable))
 
 
 def grad(
@@ -94,10 +100,11 @@ def grad(
     reduce: str | None = None,
     inline: bool = True,
     straight_through: bool = False,
+    portable: bool = False,
     registry: Registry | None = None,
 ) -> Any:
     """The gradient of a scalar output alone: `value_and_grad` without the primal outputs."""
-    return _gradient(model, wrt, of, "grad", Options(inline, straight_through, registry, reduce))
+    return _gradient(model, wrt, of, "grad", Options(inline, straight_through, registry, reduce, portable))
 
 
 def parameters(model: Model) -> list[str]:
@@ -125,7 +132,7 @@ def _gradient(
     check_reduce(options.reduce)
     registry = registry_of(options.registry)
     with paused_collector():
-        given = {"inline": options.inline, "straight_through": options.straight_through}
+        given = {"inline": options.inline, "straight_through": options.straight_through, "portable": options.portable}
         return _differentiate(begin(model, wrt, of, registry, **given), kind, options)
 
 

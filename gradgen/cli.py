@@ -12,6 +12,8 @@ COMMANDS = {
     "vjp": "gradgen.commands.derivatives",
     "jacobian": "gradgen.commands.matrices",
     "hessian": "gradgen.commands.matrices",
+    "verify": "gradgen.commands.verifying",
+    "lower": "gradgen.commands.lowering",
     "parameters": "gradgen.commands.listings",
     "coverage": "gradgen.commands.listings",
     "generate": "gradgen.commands.listings",

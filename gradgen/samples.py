@@ -40,7 +40,7 @@ class Sample:
             the others, which in float64 only the reference evaluator reads. Other names are attributes. `@outputs`
             lists the outputs that the node has, `@of` those that are differentiated; `@wrt` the inputs; `@opset` the
             opset; `@single` says that the op knows float32 alone; `@selected` puts a 0 where an output is NaN, so that
-            forms for outputs of which elements are left out hold.
+            forms for outputs of which elements are left out hold; `@portable` asks for a portable gradient.
         settings: the row's `range`, `avoid`, `tolerance`, `second_order`.
     """
 
@@ -80,12 +80,14 @@ class Built:
         feeds: the float inputs' content.
         wrt: names of the inputs to differentiate.
         of: names of the outputs that are differentiated.
+        portable: whether the gradient is asked to be portable.
     """
 
     model: onnx.ModelProto
     feeds: dict[str, np.ndarray]
     wrt: list[str]
     of: list[str]
+    portable: bool = False
 
 
 def build(sample: Sample, dtype: Any = np.float64, dynamic: bool = False) -> Built:
@@ -150,7 +152,7 @@ def build(sample: Sample, dtype: Any = np.float64, dynamic: bool = False) -> Bui
     )
     floats = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16}
     of = [o for o in asked if o and types[o].type.tensor_type.elem_type in floats]
-    return Built(model, feeds, list(sample.spec.get("@wrt", feeds)), of)
+    return Built(model, feeds, list(sample.spec.get("@wrt", feeds)), of, bool(sample.spec.get("@portable")))
 
 
 def _leave_out_nan(node: onnx.NodeProto) -> list[onnx.NodeProto]:
@@ -193,7 +195,7 @@ def _widened(built: Built) -> Built:
     """A float32 sample in float64: an op with a forward body as its body, since kernels of such ops are float32."""
     model = to_float64(expand_bodies(built.model, registered()))
     feeds = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in built.feeds.items()}
-    return Built(model, feeds, built.wrt, built.of)
+    return Built(model, feeds, built.wrt, built.of, built.portable)
 
 
 def _outputs(schema: Any, sample: Sample) -> list[str]:

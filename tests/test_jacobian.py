@@ -383,3 +383,14 @@ def test_forward_mode_and_jacobians_of_each_other():
 def test_a_model_of_several_cotangents_has_a_jacobian():
     first = gradgen.vjp(model(DENSE), wrt=["w"], seeds=2)
     check_jacobian(first, {**FEEDS, "grad_y": drawn(2, 4, 2)}, ["b"], ["grad_w"])
+
+
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+def test_a_portable_scan_captures_nothing_that_is_computed(mode):
+    built = check_jacobian(model(DENSE), FEEDS, ["x", "w"], ["y"], mode=mode, portable=True)
+    body = body_of(built)
+    stored = {t.name for t in built.graph.initializer}
+    known = {v.name for v in body.input} | {t.name for t in body.initializer}
+    for node in body.node:
+        assert set(node.input) <= known | stored
+        known |= set(node.output)

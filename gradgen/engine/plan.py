@@ -81,6 +81,8 @@ def bind_attributes(node: ir.Node, row: Row, linker: Linker) -> dict[str, ir.Att
         known = {
             row.input_name(i): linker.knowledge.describe(v, names) for i, v in enumerate(node.inputs) if v is not None
         }
+        for i, v in enumerate(node.outputs):
+            known.setdefault(row.output_name(i), linker.knowledge.describe(v, names))
         function = rule_function(row.module, row.defaults)
         resolve = getattr(function, "fn", function)
         resolved = resolve({k: plain(a) for k, a in attributes.items()}, known)
@@ -131,7 +133,7 @@ def make_step(node: ir.Node, row: Row, activity: Activity, linker: Linker) -> St
         if form.kind == "structural":
             step.form = form
             return step
-        if _applies(form, step, present) and holds(form.when, known, plain_attributes, linker.knowledge.transposed):
+        if _applies(form, step, present) and holds(form.when, known, plain_attributes, linker.knowledge.purposes):
             step.form = form
             for name, value in known.items():
                 if isinstance(value, Value) and value.touched:

@@ -33,6 +33,7 @@ def jacobian(
     mode: str | None = None,
     inline: bool = True,
     straight_through: bool = False,
+    portable: bool = False,
     registry: Registry | None = None,
 ) -> Any:
     """The Jacobians of a model's outputs, as a model.
@@ -41,7 +42,7 @@ def jacobian(
     or the forward-mode derivative once for each element of `wrt`.
 
     Args:
-        model, wrt, of, inline, straight_through, registry: as for `vjp`.
+        model, wrt, of, inline, straight_through, portable, registry: as for `vjp`.
         per_sample: the first axis of each of `of` and `wrt` is that of the samples of a batch, none of which influences
             another: the Jacobian of each sample, with one step for each element of one sample.
         mode: "reverse" takes one step for each element of `of`, "forward" for each element of `wrt`; by default what
@@ -63,7 +64,8 @@ def jacobian(
         raise GradientError("forward mode goes through the bodies of the rules: inline=False goes with mode='reverse'")
     with paused_collector():
         rules = with_mark(registry_of(registry))
-        call = begin(model, wrt, of, rules, inline=inline, straight_through=straight_through)
+        given = {"inline": inline, "straight_through": straight_through, "portable": portable}
+        call = begin(model, wrt, of, rules, **given)
         names, lead = call.public.take_pairs("jacobian", call.of, call.wrt), 1 if per_sample else 0
         _check_tensors(call, per_sample, mode)
         rows, columns = size_of(call.targets, lead), size_of(call.sources, lead)
@@ -85,12 +87,13 @@ def hessian(
     reduce: str | None = None,
     inline: bool = True,
     straight_through: bool = False,
+    portable: bool = False,
     registry: Registry | None = None,
 ) -> Any:
     """The Hessian of a scalar output, as a model: its gradient is derived once for each element of `wrt`, in a Scan.
 
     Args:
-        model, wrt, inline, straight_through, registry: as for `vjp`.
+        model, wrt, inline, straight_through, portable, registry: as for `vjp`.
         of, reduce: as for `value_and_grad`.
 
     Returns:
@@ -103,7 +106,8 @@ def hessian(
     """
     check_reduce(reduce)
     with paused_collector():
-        call = begin(model, wrt, of, registry_of(registry), inline=inline, straight_through=straight_through)
+        given = {"inline": inline, "straight_through": straight_through, "portable": portable}
+        call = begin(model, wrt, of, registry_of(registry), **given)
         names, linker = call.public.take_pairs("hessian", call.wrt, call.wrt), call.linker
         # The bodies of the first rules are there to be derived, even where calls remain of the second ones.
         known = (call.graph, linker.registry, linker.opset, linker.knowledge, linker.names, linker.constants)
