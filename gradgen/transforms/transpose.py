@@ -7,11 +7,12 @@ leaves a mark in the graph, an internal node, and the second one writes the op a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
 from gradgen.engine.compound import add, zeros
+from gradgen.engine.contract import ir_shape
 from gradgen.engine.derive import derive, plan_graph
 from gradgen.engine.link import Linker
 from gradgen.engine.plan import Step, pull_back
@@ -19,7 +20,7 @@ from gradgen.engine.registry import Registry
 from gradgen.engine.rows import Form, Row
 from gradgen.engine.simplify import remove_unused
 from gradgen.engine.subgraphs import captures
-from gradgen.engine.values import is_float
+from gradgen.engine.values import Shape, is_float
 from gradgen.engine.walk import pull, reverse
 from gradgen.errors import GradientError
 from gradgen.rules.lang import INTERNAL, RuleFunction
@@ -49,13 +50,22 @@ def push_forward(
     steps, replaced = plan_graph(graph, sources, targets, linker)
     targets = [replaced.get(v, v) for v in targets]
     free = [linker.value(f"{v.name}/any", v) for v in targets]
-    found = reverse(steps, dict(zip(targets, free, strict=True)), linker, _pull)
+    alike = Alike(graph)
+
+    def pull_alike(step: Step, incoming: Sequence[ir.Value | None], linker: Linker) -> list[Pair]:
+        pairs = _pull(step, incoming, linker)
+        alike.learn(pairs)
+        return pairs
+
+    found = reverse(steps, dict(zip(targets, free, strict=True)), linker, pull_alike)
+    alike.learn((v, ct) for v in found.values() if (ct := found.total(v)) is not None)
     cotangents = [found.total(replaced.get(v, v)) for v in sources]
     linker.knowledge.transposed = False
     results, _ = derive(graph, free, weighed(cotangents, tangents, linker), linker)
     kept = [v for v in results if v is not None]
     graph.outputs.extend(kept)
     remove_unused(graph)
+    _read_shapes_elsewhere(graph, free, alike)
     _release(graph, dict(zip(free, targets, strict=True)), linker)
     for _ in kept:
         graph.outputs.pop()
@@ -74,6 +84,41 @@ def weighed(values: Sequence[ir.Value | None], weights: Sequence[ir.Value], link
 def with_mark(registry: Registry) -> Registry:
     """A registry that knows the internal node too."""
     return registry.extended(_MARKED)
+
+
+class Alike:
+    """Values of the forward pass that have the shapes of values of the backward pass."""
+
+    def __init__(self, graph: ir.Graph):
+        self._by_shape: dict[Shape, ir.Value] = {}
+        self._by_value: dict[ir.Value, ir.Value] = {}
+        for value in [*graph.inputs, *(v for node in graph for v in node.outputs if v.name)]:
+            shape = ir_shape(value)
+            if shape is not None and None not in shape and isinstance(value.type, ir.TensorType):
+                self._by_shape.setdefault(shape, value)
+
+    def learn(self, pairs: Iterable[Pair]) -> None:
+        """The cotangent of a value has its shape."""
+        for value, ct in pairs:
+            self._by_value.setdefault(ct, value)
+
+    def find(self, value: ir.Value) -> ir.Value | None:
+        """A value of the forward pass with the shape of this one, or None."""
+        known, shape = self._by_value.get(value), ir_shape(value)
+        return self._by_shape.get(shape) if known is None and shape is not None else known
+
+
+def _read_shapes_elsewhere(graph: ir.Graph, free: Sequence[ir.Value], alike: Alike) -> None:
+    """Read the shapes of what depends on the free cotangents from values of the forward pass, where one has them."""
+    depending = set(free)
+    for node in graph:
+        if any(v in depending for v in (*node.inputs, *captures(node))):
+            depending.update(node.outputs)
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        source = node.inputs[0] if not node.domain and node.op_type in ("Shape", "Size") else None
+        if source is not None and source in depending and (other := alike.find(source)) is not None:
+            node.replace_input_with(0, other)
+    remove_unused(graph)
 
 
 def _release(graph: ir.Graph, free: Mapping[ir.Value, ir.Value], linker: Linker) -> None:
