@@ -216,10 +216,8 @@ def _call(
     while inputs and inputs[-1] is None:
         inputs.pop()
     base = f"{step.origin}/tangent"
-    outputs = []
-    for like, ct in zip(step.outputs, wanted, strict=True):
-        name = linker.names.unique(base) if ct is not None else ""
-        outputs.append(ir.Value(name=name, type=like.type, shape=like.shape))
+    # All outputs: how many there are may be a part of what the op does (Split).
+    outputs = [ir.Value(name=linker.names.unique(base), type=v.type, shape=v.shape) for v in step.outputs]
     attributes = step.node.attributes.values()
     node = ir.Node("", step.node.op_type, inputs, attributes, outputs=outputs, name=linker.names.unique(f"{base}/node"))
     node.metadata_props.update({"gradgen.node": step.origin, "gradgen.rule": "linear"})
