@@ -7,23 +7,21 @@ leaves a mark in the graph, an internal node, and the second one writes the op a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
 from gradgen.engine.compound import add, zeros
-from gradgen.engine.contract import ir_shape
 from gradgen.engine.derive import derive, plan_graph
 from gradgen.engine.link import Linker
-from gradgen.engine.plan import Step, pull_back
+from gradgen.engine.plan import Step
 from gradgen.engine.registry import Registry
 from gradgen.engine.rows import Form, Row
-from gradgen.engine.simplify import remove_unused
-from gradgen.engine.subgraphs import captures
-from gradgen.engine.values import Shape, is_float
+from gradgen.engine.values import is_float
 from gradgen.engine.walk import pull, reverse
 from gradgen.errors import GradientError
 from gradgen.rules.lang import INTERNAL, RuleFunction
+from gradgen.transforms.release import Alike, release
 
 Pair = tuple[ir.Value, ir.Value]
 MARK = "Pulled"
@@ -58,15 +56,13 @@ def push_forward(
         return pairs
 
     found = reverse(steps, dict(zip(targets, free, strict=True)), linker, pull_alike)
-    alike.learn((v, ct) for v in found.values() if (ct := found.total(v)) is not None)
+    alike.learn([(v, ct) for v in found.values() if (ct := found.total(v)) is not None])
     cotangents = [found.total(replaced.get(v, v)) for v in sources]
     linker.knowledge.transposed = False
     results, _ = derive(graph, free, weighed(cotangents, tangents, linker), linker)
     kept = [v for v in results if v is not None]
     graph.outputs.extend(kept)
-    remove_unused(graph)
-    _read_shapes_elsewhere(graph, free, alike)
-    _release(graph, dict(zip(free, targets, strict=True)), linker)
+    release(graph, free, alike, linker)
     for _ in kept:
         graph.outputs.pop()
     return results, replaced
@@ -84,58 +80,6 @@ def weighed(values: Sequence[ir.Value | None], weights: Sequence[ir.Value], link
 def with_mark(registry: Registry) -> Registry:
     """A registry that knows the internal node too."""
     return registry.extended(_MARKED)
-
-
-class Alike:
-    """Values of the forward pass that have the shapes of values of the backward pass."""
-
-    def __init__(self, graph: ir.Graph):
-        self._by_shape: dict[Shape, ir.Value] = {}
-        self._by_value: dict[ir.Value, ir.Value] = {}
-        for value in [*graph.inputs, *(v for node in graph for v in node.outputs if v.name)]:
-            shape = ir_shape(value)
-            if shape is not None and None not in shape and isinstance(value.type, ir.TensorType):
-                self._by_shape.setdefault(shape, value)
-
-    def learn(self, pairs: Iterable[Pair]) -> None:
-        """The cotangent of a value has its shape."""
-        for value, ct in pairs:
-            self._by_value.setdefault(ct, value)
-
-    def find(self, value: ir.Value) -> ir.Value | None:
-        """A value of the forward pass with the shape of this one, or None."""
-        known, shape = self._by_value.get(value), ir_shape(value)
-        return self._by_shape.get(shape) if known is None and shape is not None else known
-
-
-def _read_shapes_elsewhere(graph: ir.Graph, free: Sequence[ir.Value], alike: Alike) -> None:
-    """Read the shapes of what depends on the free cotangents from values of the forward pass, where one has them."""
-    depending = set(free)
-    for node in graph:
-        if any(v in depending for v in (*node.inputs, *captures(node))):
-            depending.update(node.outputs)
-    for node in ir.traversal.RecursiveGraphIterator(graph):
-        source = node.inputs[0] if not node.domain and node.op_type in ("Shape", "Size") else None
-        if source is not None and source in depending and (other := alike.find(source)) is not None:
-            node.replace_input_with(0, other)
-    remove_unused(graph)
-
-
-def _release(graph: ir.Graph, free: Mapping[ir.Value, ir.Value], linker: Linker) -> None:
-    """Give the free cotangents a content where something still reads them: a shape, or a guard against poles.
-
-    It does not depend on which, since a rule is linear: zeros, of the shape of the target.
-    """
-    for node in [n for n in graph if n.domain == INTERNAL and n.op_type == MARK]:
-        step = node.meta["step"]
-        pairs = dict(pull_back(step, node.inputs, linker.anchored(node)))
-        for operand, result in zip(node.meta["operands"], node.outputs, strict=True):
-            result.replace_all_uses_with(pairs[operand])
-        graph.remove(node, safe=True)
-    for cotangent, value in free.items():
-        if cotangent.uses():
-            first = next(n for n in graph if cotangent in n.inputs or cotangent in captures(n))
-            cotangent.replace_all_uses_with(zeros(linker.anchored(first), value))
 
 
 # Ops that are their own jvp
