@@ -10,6 +10,8 @@ import click
 COMMANDS = {
     "grad": "gradgen.commands.derivatives",
     "vjp": "gradgen.commands.derivatives",
+    "jvp": "gradgen.commands.transforms",
+    "hvp": "gradgen.commands.transforms",
     "parameters": "gradgen.commands.listings",
     "coverage": "gradgen.commands.listings",
     "generate": "gradgen.commands.listings",

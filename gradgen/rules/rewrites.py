@@ -239,7 +239,8 @@ def needless_expand(node: ir.Node, linker: Any) -> ir.Value | None:
     """An operand that is expanded to the shape that the other one has anyway is broadcast by the op itself."""
     result = ir_shape(node.outputs[0])
     for k, other in ((0, node.inputs[1]), (1, node.inputs[0])):
-        expand = node.inputs[k].producer() if node.inputs[k] is not None else None
+        operand = node.inputs[k]
+        expand = operand.producer() if operand is not None else None
         if expand is None or expand.op_type != "Expand" or expand.domain or not linked(expand) or other is None:
             continue
         source = expand.inputs[0]

@@ -51,7 +51,7 @@ def push_forward(
     alike = Alike(graph)
 
     def pull_alike(step: Step, incoming: Sequence[ir.Value | None], linker: Linker) -> list[Pair]:
-        pairs = _pull(step, incoming, linker)
+        pairs = list(_pull(step, incoming, linker))
         alike.learn(pairs)
         return pairs
 
