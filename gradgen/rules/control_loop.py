@@ -35,6 +35,8 @@ def loop_vjp(context):
     """
     node, (flow,) = context.node, context.flows
     body, count = flow.graph, len(flow.repeats)
+    for i, j in flow.enters:  # a body of the function library states no types
+        body.inputs[j].type = body.inputs[j].type or node.inputs[i].type
     reads = {v: found for v in context.active if (found := _row_reads(flow, v))}
     run = context.backward(flow, cut={v: [read.outputs[0] for read in found] for v, found in reads.items()})
     # Without an iteration the first value is the last: its cotangent passes.

@@ -234,6 +234,26 @@ def mask_behind_pool(node: ir.Node, linker: Any) -> ir.Value | None:
     return None
 
 
+@pattern("Add", "Mul", "Sub", "Div")
+def needless_expand(node: ir.Node, linker: Any) -> ir.Value | None:
+    """An operand that is expanded to the shape that the other one has anyway is broadcast by the op itself."""
+    result = ir_shape(node.outputs[0])
+    for k, other in ((0, node.inputs[1]), (1, node.inputs[0])):
+        operand = node.inputs[k]
+        expand = operand.producer() if operand is not None else None
+        if expand is None or expand.op_type != "Expand" or expand.domain or not linked(expand) or other is None:
+            continue
+        source = expand.inputs[0]
+        if source is not None and source is not other and same_shape(ir_shape(other), result):
+            inputs = [source, other] if k == 0 else [other, source]
+            total = node.metadata_props.get("gradgen.sum")
+            value = linker.node(node.op_type, inputs, node.outputs[0], f"{node.outputs[0].name}/broadcast")
+            if total and (producer := value.producer()) is not None:
+                producer.metadata_props["gradgen.sum"] = total
+            return value
+    return None
+
+
 @pattern("Add")
 def pads_that_tile(node: ir.Node, linker: Any) -> ir.Value | None:
     """A sum of zero-padded parts that together fill one axis is their Concat."""
