@@ -12,6 +12,7 @@ from gradgen.errors import GradientError, GradientWarning
 
 if TYPE_CHECKING:
     from gradgen.api import grad, parameters, value_and_grad, vjp
+    from gradgen.authoring import op
     from gradgen.compiled import compile
     from gradgen.engine.registry import Registry
     from gradgen.files import save
@@ -27,6 +28,7 @@ _HOMES = {
     "save": "gradgen.files",
     "gradient_of_nodes": "gradgen.functions",
     "gradient_of_function": "gradgen.functions",
+    "op": "gradgen.authoring",
     "register_vjp": "gradgen.registration",
     "vjp_rule": "gradgen.registration",
     "Registry": "gradgen.engine.registry",
@@ -40,6 +42,7 @@ __all__ = [
     "grad",
     "gradient_of_function",
     "gradient_of_nodes",
+    "op",
     "parameters",
     "register_vjp",
     "save",

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from gradgen.engine.builder import BodyNode, Builder
-from gradgen.engine.registry import Registry, form_function, rule_function
+from gradgen.engine.registry import Registry, form_body, form_function, rule_function
 from gradgen.engine.rows import Form
 from gradgen.engine.values import AttributeParameter, Value
 from gradgen.errors import GradientError
@@ -74,7 +74,7 @@ def specialise(
         opset: the ai.onnx opset of the graph.
         stand_ins: for a compiled rule, the output whose absent cotangent is filled with zeros, by cotangent name.
     """
-    builder = Builder(registry.body, opset)
+    builder = Builder(registry.body, opset, callee=registry.callee)
     with building(builder):
         results = _run(builder, rule, reads, source, arguments, attributes, registry, stand_ins or {})
     named = dict(zip(returns, results, strict=False))
@@ -99,7 +99,7 @@ def _run(builder, rule, reads, source, arguments, attributes, registry, stand_in
         results = function.fn(*(arguments.get(name) for name in reads), **keywords)
         results = results if isinstance(results, tuple) else (results,)
         return [builder.constant(r) if isinstance(r, int | float | np.ndarray) else r for r in results]
-    body = registry.body(rule)
+    body = form_body(source, registry) if isinstance(source, Form) else registry.body(rule)
     values: list[Value | None] = []
     for name in reads:
         argument = arguments.get(name)

@@ -167,12 +167,14 @@ def render(found: Sequence[Family]) -> dict[str, str]:
 
 def fields(row: Row) -> dict[str, Any]:
     """The fields of a row that differ from their defaults, for its constructor."""
-    result = {"inputs": row.inputs, "outputs": row.outputs}
+    result: dict[str, Any] = {"inputs": row.inputs, "outputs": row.outputs}
     plain = ("forms", "zero", "none", "ignores", "defaults", "module", "random", "like")
     for name in (*plain, "forward", "straight_through"):
         value = getattr(row, name)
         if value not in ((), {}, None, ""):
             result[name] = value
+    if not row.kernel:
+        result["kernel"] = False
     return result
 
 
