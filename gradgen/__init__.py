@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gradgen.compiled import compile
     from gradgen.engine.registry import Registry
     from gradgen.files import save
+    from gradgen.function_library import library
     from gradgen.functions import gradient_of_function, gradient_of_nodes
     from gradgen.registration import register_vjp, vjp_rule
 
@@ -26,6 +27,7 @@ _HOMES = {
     "parameters": "gradgen.api",
     "compile": "gradgen.compiled",
     "save": "gradgen.files",
+    "library": "gradgen.function_library",
     "gradient_of_nodes": "gradgen.functions",
     "gradient_of_function": "gradgen.functions",
     "op": "gradgen.authoring",
@@ -42,6 +44,7 @@ __all__ = [
     "grad",
     "gradient_of_function",
     "gradient_of_nodes",
+    "library",
     "op",
     "parameters",
     "register_vjp",

@@ -96,11 +96,14 @@ class Registry:
             spec.loader.exec_module(module)
             texts = [(path.parent / name).read_text(encoding="utf-8") for name in module.LIBRARIES]
             bodies = {f.name: f for text in texts for f in parse_functions(text)}
-            found = cls([_bound(row, bodies) for row in module.ROWS], bodies, origin=f"the library '{folder}'")
+            rows, ruled = [_bound(row, bodies) for row in module.ROWS], _ruled(module.ROWS)
+            # Rules and bodies are held by their rows: under their names they would stand in for gradgen's own.
+            helpers = {name: body for name, body in bodies.items() if name not in ruled}
+            found = cls(rows, helpers, origin=f"the library '{folder}'")
         except Exception as error:  # a file that somebody edited may raise anything
             raise GradientError(f"'{folder}' holds a broken library, generate it again: {error}") from error
         shipped = builtin()
-        if taken := sorted(n for n in bodies if n not in _ruled(module.ROWS) and shipped.has_body(n)):
+        if taken := sorted(n for n in helpers if shipped.has_body(n)):
             raise GradientError(
                 f"'{folder}' has functions named {', '.join(taken)}, as gradgen itself has: rename them and generate it "
                 "again"
@@ -162,7 +165,7 @@ class Registry:
         return [r for rows in list(self._rows.values()) for r in rows]
 
     def helpers(self) -> dict[str, Any]:
-        """The compiled functions that are no row's rule or body: what those call by name."""
+        """The compiled functions that rules call by name."""
         ruled = _ruled(self.own_rows())
         return {name: body for name, body in list(self._bodies.items()) if name not in ruled}
 

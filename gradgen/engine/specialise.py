@@ -92,11 +92,11 @@ def specialise(
 def _run(builder, rule, reads, source, arguments, attributes, registry, stand_ins) -> list[Any]:
     function = _python_function(source)
     if function is not None and function.kind == "traced":
-        keywords = {
+        bound = {
             name: plain(attributes.get(name)) if name in attributes or default is None else default
-            for name, default in _keywords(function).items()
+            for name, default in keywords(function).items()
         }
-        results = function.fn(*(arguments.get(name) for name in reads), **keywords)
+        results = function.fn(*(arguments.get(name) for name in reads), **bound)
         results = results if isinstance(results, tuple) else (results,)
         return [builder.constant(r) if isinstance(r, int | float | np.ndarray) else r for r in results]
     body = form_body(source, registry) if isinstance(source, Form) else registry.body(rule)
@@ -120,7 +120,7 @@ def _python_function(source: Form | str) -> RuleFunction | None:
     return rule_function(module, name) if name else None
 
 
-def _keywords(function: RuleFunction) -> dict[str, Any]:
+def keywords(function: RuleFunction) -> dict[str, Any]:
     """The attributes that a traced rule takes, with the defaults of its signature."""
     found = inspect.signature(function.fn).parameters.values()
     return {p.name: None if p.default is p.empty else p.default for p in found if p.kind is p.KEYWORD_ONLY}
