@@ -125,7 +125,9 @@ class _Writer:
 
     def entry(self, row: Row) -> Entry:
         """Add what a row has."""
-        names = [self._add(row, form) for form in row.forms if form.kind == "compiled"]
+        # A rule may stand in several forms of a row, under several conditions.
+        compiled = {f.rule: f for f in row.forms if f.kind == "compiled"}
+        names = [self._add(row, form) for form in compiled.values()]
         if row.forms:
             kind = row.forms[-1].kind
         else:
@@ -151,8 +153,9 @@ class _Writer:
 
     def _add(self, row: Row, form: Form) -> str:
         said = {"gradgen.op": _name(row), "gradgen.since": str(first_version(row))}
-        if form.when:
-            said["gradgen.when"] = form.when
+        conditions = [f.when for f in row.forms if f.rule == form.rule]
+        if all(conditions):
+            said["gradgen.when"] = " or ".join(f"({c})" for c in conditions) if conditions[1:] else str(form.when)
         if form.fwd:
             forward = self._rules.body(form.fwd)
             pair = {**said, "gradgen.pair": form.rule}
