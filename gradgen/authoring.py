@@ -12,7 +12,7 @@ import onnx
 import onnx.checker
 
 from gradgen.engine.protos import all_nodes
-from gradgen.engine.registry import Registry, registry_of
+from gradgen.engine.registry import NEWEST, Registry, registry_of
 from gradgen.engine.rows import Form, Row
 from gradgen.errors import GradientError
 from gradgen.rules.lang import OPSET, RuleFunction
@@ -65,6 +65,7 @@ def op(
             domain, op_type, version, form.reads, form.returns, forward=form, kernel=kernel,
             origin=f"the op of {place(function)}",
         )  # fmt: skip
+        _check_circle(proto, f"{name}::{op_type}", (domain, op_type), target)
         check_beside(row, target)
         target.add(row)
         target.add_body(form.rule, proto)
@@ -142,6 +143,21 @@ def scripted(function: Any, domain: str, version: int, label: str, opset: int = 
         return onnxscript.script(Opset(domain, version), default_opset=Opset("", opset))(function)
     except Exception as error:  # onnxscript raises many kinds, and each is about the function's text
         raise GradientError(f"{label}: {' '.join(str(error).split())[:400]}") from error
+
+
+def _check_circle(proto: onnx.FunctionProto, label: str, key: tuple[str, str], registry: Registry) -> None:
+    """Refuse a body that calls its own op, by itself or through the bodies of others."""
+    seen: set[tuple[str, str]] = set()
+    pending = [proto]
+    while pending:
+        for called in {(n.domain, n.op_type) for n in all_nodes(pending.pop()) if n.domain} - seen:
+            if called == key:
+                raise GradientError(f"{label}: its body calls itself")
+            seen.add(called)
+            row = registry.find(*called, NEWEST)
+            body = None if row is None or row.forward is None else row.forward.function
+            if isinstance(body, onnx.FunctionProto):
+                pending.append(body)
 
 
 def _name_results(function: Any) -> None:

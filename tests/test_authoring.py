@@ -355,3 +355,37 @@ def test_check_vjp_needs_what_the_op_computes():
     gradgen.register_vjp("my.domain", "Bare", narrow_vjp, registry=registry)
     with pytest.raises(gradgen.GradientError, match="has no schema and no forward body"):
         check_vjp("my.domain::Bare", [{"x": [3]}], registry=registry)
+
+
+def test_every_transform_takes_the_ops():
+    registry = with_rule(plain_vjp)
+    text = """<ir_version: 10, opset_import: ["" : 17, "my.domain" : 1]>
+    g (float[3] x) => (float[3] y) { h = Exp (x)  y = my.domain.Swish2 <beta = 2.0> (h) }"""
+    proto = parser.parse_model(text)
+    want = CT * differences(lambda v: swish(np.exp(v), 2.0).sum(), X)
+    kept = gradgen.vjp(proto, registry=registry, inline=False)
+    np.testing.assert_allclose(run(kept, x=X, grad_y=CT)["grad_x"], want, rtol=2e-4)
+    pushed = gradgen.jvp(proto, registry=registry)
+    np.testing.assert_allclose(run(pushed, x=X, tangent_x=CT)["tangent_y"], want, rtol=2e-4)
+    forward, backward = gradgen.vjp_pair(proto, registry=registry)
+    saved = {k: v for k, v in run(forward, x=X).items() if k in [i.name for i in backward.graph.input]}
+    given = {"x": X} if "x" in [i.name for i in backward.graph.input] else {}
+    np.testing.assert_allclose(run(backward, grad_y=CT, **given, **saved)["grad_x"], want, rtol=2e-4)
+    (record,) = gradgen.verify(proto, registry=registry)
+    assert record.verdict == "ok"
+    (record,) = gradgen.verify(proto, registry=with_rule(straight_vjp))
+    assert record.verdict == "wrong"
+
+
+def test_a_circle_of_bodies_is_refused():
+    registry = gradgen.Registry()
+
+    def function(name: str, callee: str) -> onnx.FunctionProto:
+        text = f'<domain: "my.domain", opset_import: ["" : 21, "my.domain" : 1]> {name} (x) => (y)'
+        return parser.parse_function(f"{text} {{ y = my.domain.{callee} (x) }}")
+
+    with pytest.raises(gradgen.GradientError, match="my.domain::One: its body calls itself"):
+        gradgen.op("my.domain", "One", registry=registry)(function("One", "One"))
+    gradgen.op("my.domain", "One", registry=registry)(function("One", "Two"))
+    with pytest.raises(gradgen.GradientError, match="my.domain::Two: its body calls itself"):
+        gradgen.op("my.domain", "Two", registry=registry)(function("Two", "One"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import onnx
 import onnx_ir as ir
 
 from gradgen.engine.expand import expand_where
 from gradgen.engine.link import Constants, Knowledge, Linker
 from gradgen.engine.names import Names
+from gradgen.engine.protos import all_nodes, imports
 from gradgen.engine.registry import Registry, Rules, form_body
 from gradgen.engine.rows import Row
 from gradgen.errors import GradientError
@@ -82,3 +84,16 @@ def _copy(body: ir.Function, rules: Rules, domain: str = DOMAIN, name: str = "")
     for entry in proto.opset_import:
         entry.version = rules.opset if entry.domain in ("", "ai.onnx") else rules.version(entry.domain)
     return ir.serde.deserialize_function(proto)
+
+
+def runnable(proto: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
+    """The model with the bodies of the ops in it that no runtime knows; itself where there are none."""
+    from gradgen.engine.prepare import prepare
+
+    rules, own = Rules(registry, imports(proto)), {(f.domain, f.name) for f in proto.functions}
+    unknown = (n for n in all_nodes(proto.graph) if n.domain and (n.domain, n.op_type) not in own)
+    if not any((row := rules.of(n)) is not None and row.forward is not None and not row.kernel for n in unknown):
+        return proto
+    model = prepare(proto, registry).model
+    add_functions(model, Rules(registry, model.opset_imports))
+    return ir.to_proto(model)

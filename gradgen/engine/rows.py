@@ -57,10 +57,14 @@ class Row:
             one and one known to be false draw nothing; None where onnx knows.
         forward: the op's forward body (it reads inputs and returns outputs), through which the op is differentiated
             where the row has no forms. Outputs that the body does not return are left to the node.
+        selects: inputs some of whose elements the op may leave out, so that what they hold does not matter (Where's
+            branches, what Gather reads).
+        straight_through: the body whose derivative passes the op's quantised inputs and outputs, where that is asked.
+        linear: sets of inputs in each of which the op is linear, all others held. Where they cover the inputs that vary,
+            the op is its own jvp. A name ends in `?` where a call of the op may leave the input out, as a zero.
         kernel: whether runtimes run the op by themselves; where they do not, its forward body stands in for it in
             every result, or travels with it as a function of the model where the row has forms.
         origin: where the row was written, for messages.
-        straight_through: the body whose derivative passes the op's quantised inputs and outputs, where that is asked.
         inputs, outputs: the formal names; a trailing `*` marks the variadic one.
     """
 
@@ -79,6 +83,8 @@ class Row:
     like: Mapping[str, str] = field(default_factory=dict)
     forward: Form | None = None
     straight_through: Form | None = None
+    selects: tuple[str, ...] = ()
+    linear: tuple[tuple[str, ...], ...] = ()
     kernel: bool = True
     origin: str = ""
 
