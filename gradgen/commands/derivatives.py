@@ -95,7 +95,7 @@ def _write(
             raise GradientError("--inputs is what --check runs on: add --check")
         source, result = transform(call, model, output=output, quiet=True, inline=not no_inline, **request)
         primal, point = make_feeds(source, feeds) if check else (None, {})
-        if check:
+        if primal is not None:
             library = request.get("library")
             primal = runnable(primal, registered() if library is None else Registry.load(library))
         write_model(result, output)
