@@ -167,6 +167,50 @@ def test_the_rule_holds_inside_other_ops_too():
     assert "Shape" not in {n.op_type for n in result.graph.node}, "types are known behind the op"
 
 
+def test_types_are_known_behind_an_op_that_a_rule_calls():
+    registry = with_rule(straight_vjp)
+    gradgen.op("my.domain", "Outer", registry=registry)(quick)
+
+    def outer_vjp(dY, X):
+        inner = swish2(X)
+        dX = dY * inner
+        return dX
+
+    gradgen.vjp_rule("my.domain", "Outer", registry=registry)(outer_vjp)
+    text = """<ir_version: 10, opset_import: ["" : 21, "my.domain" : 1]>
+    g (float[2, 3] x) => (float[2, 3] y) { y = my.domain.Outer (x) }"""
+    result = gradgen.vjp(parser.parse_model(text), registry=registry)
+    (inner,) = [n.output[0] for n in result.graph.node if n.op_type == "Swish2"]
+    assert sorted(f.name for f in result.functions) == ["Outer", "Swish2"]
+    (info,) = [v for v in result.graph.value_info if v.name == inner]
+    assert [d.dim_value for d in info.type.tensor_type.shape.dim] == [2, 3]
+
+
+def test_a_rule_gets_the_defaults_of_the_op():
+    from gradgen.rules.lang import traced
+
+    @traced("dx")
+    def given_vjp(dy, x, *, beta):
+        return dy * beta
+
+    def other_vjp(dy, x, beta: float = 5.0):
+        dx = dy * op.CastLike(beta, x)
+        return dx
+
+    text = """<ir_version: 10, opset_import: ["" : 21, "my.domain" : 1]>
+    g (float[3] x) => (float[3] y) { y = my.domain.Third (x) }"""
+    for rule in (given_vjp, other_vjp):
+        registry = gradgen.Registry()
+        gradgen.op("my.domain", "Third", registry=registry)(third)
+        gradgen.vjp_rule("my.domain", "Third", registry=registry)(rule)
+        result = gradgen.vjp(parser.parse_model(text), registry=registry)
+        np.testing.assert_allclose(run(result, x=X, grad_y=CT)["grad_x"], 3 * CT)
+
+
+def third(x, beta: float = 3.0):
+    return x * op.CastLike(beta, x)
+
+
 def test_a_rule_before_its_op():
     registry = gradgen.Registry()
     gradgen.vjp_rule("my.domain", "Swish2", inputs=["x"], outputs=["y"], registry=registry)(straight_vjp)
