@@ -12,9 +12,11 @@ from gradgen.errors import GradientError, GradientWarning
 
 if TYPE_CHECKING:
     from gradgen.api import grad, parameters, value_and_grad, vjp
+    from gradgen.authoring import op
     from gradgen.compiled import compile
     from gradgen.engine.registry import Registry
     from gradgen.files import save
+    from gradgen.function_library import library
     from gradgen.functions import gradient_of_function, gradient_of_nodes
     from gradgen.registration import register_vjp, vjp_rule
     from gradgen.transforms.forward_mode import hvp, jvp
@@ -34,8 +36,10 @@ _HOMES = {
     "hessian": "gradgen.transforms.matrices",
     "compile": "gradgen.compiled",
     "save": "gradgen.files",
+    "library": "gradgen.function_library",
     "gradient_of_nodes": "gradgen.functions",
     "gradient_of_function": "gradgen.functions",
+    "op": "gradgen.authoring",
     "register_vjp": "gradgen.registration",
     "vjp_rule": "gradgen.registration",
     "Registry": "gradgen.engine.registry",
@@ -56,7 +60,9 @@ __all__ = [
     "gradient_of_nodes",
     "hvp",
     "jvp",
+    "library",
     "lower_gradient_ops",
+    "op",
     "parameters",
     "register_vjp",
     "save",

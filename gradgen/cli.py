@@ -19,6 +19,7 @@ COMMANDS = {
     "parameters": "gradgen.commands.listings",
     "coverage": "gradgen.commands.listings",
     "generate": "gradgen.commands.listings",
+    "library": "gradgen.commands.library",
 }
 
 

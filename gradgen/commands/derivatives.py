@@ -97,6 +97,8 @@ def _write(
     **request: Any,
 ) -> None:
     """Differentiate, write, and check if asked."""
+    from gradgen.engine.custom import runnable
+    from gradgen.engine.registry import Registry, registered
     from gradgen.feeds import make_feeds
 
     with one_line():
@@ -105,6 +107,9 @@ def _write(
             raise GradientError("--inputs is what --check runs on: add --check")
         source, result = transform(call, model, output=output, quiet=True, inline=not no_inline, **request)
         primal, point = make_feeds(source, feeds) if check else (None, {})
+        if primal is not None:
+            library = request.get("library")
+            primal = runnable(primal, registered() if library is None else Registry.load(library))
         write_model(result, output)
         if not (as_json and check):
             report(result, output, as_json)

@@ -175,7 +175,10 @@ class Linker:
         return type(self)(graph, self.registry, self.opset, self.knowledge, self.names, self.constants)
 
     def finish(self, model: ir.Model) -> None:
-        """Add to the model what the linked nodes need."""
+        """Add to the model what its nodes need: the bodies of ops that no runtime knows, as functions."""
+        from gradgen.engine.custom import add_functions
+
+        add_functions(model, self.rules)
 
     def vjp(
         self,
@@ -381,7 +384,7 @@ def _library_template(function: RuleFunction, values: list[Value], registry: Reg
     from gradgen.engine.specialise import needed
     from gradgen.rules.lang import building
 
-    builder = Builder(registry.body, opset)
+    builder = Builder(registry.body, opset, callee=registry.callee)
     with building(builder):
         result = builder.call(function, values, {})
     return Template(values, {"result": result}, needed(builder.nodes, [result]))
