@@ -121,6 +121,20 @@ def test_mask_that_ends_before_the_keys(kind, dynamic):
     check_mask(feeds, 24, dynamic)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_mask_that_goes_on_behind_the_keys_is_cut_off(dynamic):
+    """onnxruntime takes it, and what it does not read has no gradient."""
+    feeds = {**heads(), "attn_mask": normal(3, 7, seed=9)}
+    short = {**feeds, "attn_mask": feeds["attn_mask"][:, :5]}
+    names = ["Q", "K", "V", "attn_mask"]
+    found = run(node_model("Attention", feeds, {"Y": 4}, 23, dynamic), feeds, names)
+    want = run(node_model("Attention", short, {"Y": 4}, 23, dynamic), short, names)
+    assert not found["attn_mask"][:, 5:].any()
+    found["attn_mask"] = found["attn_mask"][:, :5]
+    for name in names:
+        np.testing.assert_allclose(found[name], want[name], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("kind", [np.float32, np.bool_])
 @pytest.mark.parametrize("opset", [23, 24])
 def test_row_without_a_key_gives_zero(kind, opset):
