@@ -253,10 +253,13 @@ def global_average_pool_vjp(dY, X):
 
 
 @vjp
-def global_max_pool_vjp(dY, X):
-    """dX = dY at the first maximum of each image."""
+def global_max_pool_vjp(dY, X, Y):
+    """dX = dY at the first element of each image that is its maximum; at the first NaN where that is NaN."""
     image = op.Reshape(X, op.Constant(value_ints=[0, 0, -1]))
-    first = op.ArgMax(image, axis=2, keepdims=1)
+    largest = op.Reshape(Y, op.Constant(value_ints=[0, 0, -1]))
+    # Not the ArgMax of the image: a NaN that the forward pass has passed over is no maximum.
+    same = op.Or(op.Equal(image, largest), op.And(op.IsNaN(image), op.IsNaN(largest)))
+    first = op.ArgMax(op.Cast(same, to=FLOAT), axis=2, keepdims=1)
     placed = op.ScatterElements(zeros_like(image), first, op.Reshape(dY, op.Constant(value_ints=[0, 0, -1])), axis=2)
     dX = reshape_like(placed, X)
     return dX
