@@ -33,6 +33,7 @@ from gradgen.request import FIXED_KEY, NAMES_KEY, check_fixed, find_values, para
 from gradgen.rules.lang import OPSET
 from gradgen.rules.library import zeros_like
 from gradgen.rules.rewrites import rewrite
+from gradgen.transforms.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Options:
     straight_through: bool = False
     registry: Registry | None = None
     reduce: str | None = None
+    checkpoint: Sequence[str] | str | None = None
 
 
 def vjp(
@@ -53,6 +55,7 @@ def vjp(
     inline: bool = True,
     straight_through: bool = False,
     registry: Registry | None = None,
+    checkpoint: Sequence[str] | str | None = None,
 ) -> Any:
     """The vector–Jacobian product of a model, as a model.
 
@@ -65,6 +68,9 @@ def vjp(
         straight_through: pass gradients through quantisation, where the true derivative is zero: to the input inside
             the range, to the scale by the learned-step-size rule. By default a GradientWarning names what stops them.
         registry: rules to use in place of the registered ones.
+        checkpoint: names (or globs) of values that are kept for the backward pass, or "auto": what it needs of the
+            values between them is computed anew when it gets there, which takes time and saves memory. Random nodes
+            draw once.
 
     Returns:
         A model of the kind that was handed in (a ModelProto for a path). Its inputs are the model's own, then
@@ -77,7 +83,7 @@ def vjp(
         GradientError: for names that do not exist, values that are not float, a path through ops without a rule
             (all of them are listed), and models that are not valid.
     """
-    return _gradient(model, wrt, of, "vjp", Options(inline, straight_through, registry))
+    return _gradient(model, wrt, of, "vjp", Options(inline, straight_through, registry, checkpoint=checkpoint))
 
 
 def value_and_grad(
@@ -89,13 +95,14 @@ def value_and_grad(
     inline: bool = True,
     straight_through: bool = False,
     registry: Registry | None = None,
+    checkpoint: Sequence[str] | str | None = None,
 ) -> Any:
     """The outputs of a model and the gradient of a scalar one, as a model.
 
     As `vjp`, but `of` (one element each; several are added) is seeded with 1, so the result has no cotangent inputs.
     `reduce="sum"` differentiates the sum of the elements of outputs that have more than one.
     """
-    return _gradient(model, wrt, of, "value_and_grad", Options(inline, straight_through, registry, reduce))
+    return _gradient(model, wrt, of, "value_and_grad", Options(inline, straight_through, registry, reduce, checkpoint))
 
 
 def grad(
@@ -107,9 +114,10 @@ def grad(
     inline: bool = True,
     straight_through: bool = False,
     registry: Registry | None = None,
+    checkpoint: Sequence[str] | str | None = None,
 ) -> Any:
     """The gradient of a scalar output alone: `value_and_grad` without the primal outputs."""
-    return _gradient(model, wrt, of, "grad", Options(inline, straight_through, registry, reduce))
+    return _gradient(model, wrt, of, "grad", Options(inline, straight_through, registry, reduce, checkpoint))
 
 
 def parameters(model: Model) -> list[str]:
@@ -187,7 +195,8 @@ def _differentiate(
         seeds = {v: _cotangent_input(graph, v, public.cotangents[v.name or ""]) for v in targets}
     else:
         seeds = {v: _ones(v, linker, options.reduce) for v in targets}
-    found, replaced = derive(graph, sources, seeds, linker)
+    checkpoint = None if options.checkpoint is None else Checkpoint(graph, options.checkpoint)
+    found, replaced = derive(graph, sources, seeds, linker, watch=checkpoint.watch if checkpoint else lambda step: None)
     outputs = [replaced.get(v, v) for v in outputs]
     extra = [w for v in targets if (w := replaced.get(v, v)) not in outputs]
     graph.outputs.clear()
@@ -198,6 +207,9 @@ def _differentiate(
     if options.straight_through:
         remove_given(graph, same=False)
         through.restore_names()
+    _simplify(graph, linker)
+    if checkpoint:
+        checkpoint.apply(graph, linker, replaced)
     return _finish(prepared, linker, public)
 
 
@@ -268,12 +280,15 @@ def _gradient_output(value: ir.Value, ct: ir.Value | None, name: str, linker: Li
     return linker.publish(ct, name, value)
 
 
-def _finish(prepared: Prepared, linker: Linker, public: Public) -> Any:
-    model, graph = prepared.model, prepared.model.graph
+def _simplify(graph: ir.Graph, linker: Linker) -> None:
     remove_unused(graph)
     merge_common(graph, linker.draws)
     if rewrite(graph, linker):
         remove_unused(graph)
+
+
+def _finish(prepared: Prepared, linker: Linker, public: Public) -> Any:
+    model, graph = prepared.model, prepared.model.graph
     remove_unused_initializers(graph)
     used = {n.domain for n in ir.traversal.RecursiveGraphIterator(graph)} | {f.domain for f in model.functions.values()}
     for domain in [d for d in model.opset_imports if d not in ("", *used)]:

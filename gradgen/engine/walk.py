@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -50,9 +50,18 @@ class Cotangents:
         return parts[0]
 
 
-def reverse(steps: Sequence[Step], seeds: Mapping[ir.Value, ir.Value], linker: Linker) -> Cotangents:
-    """Pull the seeds back through the steps; the result holds a cotangent for every value that one reached."""
+Watch = Callable[[Step | None], None]
+
+
+def reverse(
+    steps: Sequence[Step], seeds: Mapping[ir.Value, ir.Value], linker: Linker, watch: Watch = lambda step: None
+) -> Cotangents:
+    """Pull the seeds back through the steps; the result holds a cotangent for every value that one reached.
+
+    `watch` is called with None before the first step, and with each step once its nodes are appended.
+    """
     cotangents = Cotangents(linker, seeds)
+    watch(None)
     for step in reversed(steps):
         incoming = [cotangents.total(v) for v in step.outputs]
         if all(ct is None for ct in incoming):
@@ -60,4 +69,5 @@ def reverse(steps: Sequence[Step], seeds: Mapping[ir.Value, ir.Value], linker: L
         pull = reverse_structural if step.form.kind == "structural" else pull_back
         for value, contribution in pull(step, incoming, linker):
             cotangents.add(value, contribution, f"{step.origin}: rule '{step.form.rule}'")
+        watch(step)
     return cotangents
