@@ -114,7 +114,9 @@ def resolve(role: str, names: Sequence[str], values: dict[str, ir.Value]) -> lis
     """
     if not names:
         raise GradientError(f"{role} is empty: name at least one value")
-    matches = {name: [name] if name in values else [n for n in values if fnmatch.fnmatchcase(n, name)] for name in names}
+    matches = {
+        name: [name] if name in values else [n for n in values if fnmatch.fnmatchcase(n, name)] for name in names
+    }
     if problems := [_unknown(role, name, values) for name, found in matches.items() if not found]:
         raise GradientError("; ".join(problems))
     return [values[n] for n in dict.fromkeys(n for found in matches.values() for n in found)]
@@ -123,7 +125,9 @@ def resolve(role: str, names: Sequence[str], values: dict[str, ir.Value]) -> lis
 def _glob(pattern: str, names: list[str], values: dict[str, ir.Value]) -> list[str]:
     if not any(c in pattern for c in "*?["):
         return []
-    return [n for n in names if fnmatch.fnmatchcase(n, pattern) and values[n].dtype in FLOATS and not is_constant(values[n])]
+    return [
+        n for n in names if fnmatch.fnmatchcase(n, pattern) and values[n].dtype in FLOATS and not is_constant(values[n])
+    ]
 
 
 def is_constant(value: ir.Value) -> bool:

@@ -53,7 +53,7 @@ class Barriers:
         if self._zero is None:
             pieces: dict[ir.DataType, list[ir.Value]] = {}
             for value in _results(self._block):
-                if value.dtype in PLAIN:
+                if value.dtype is not None and value.dtype in PLAIN:
                     pieces.setdefault(value.dtype, []).append(self._first(value))
             if pieces:
                 self._zero = self._sum([self._truth(v) for v in pieces.values()])
@@ -98,7 +98,9 @@ class Barriers:
         halves = self._node("Div", [bits, two], f"{base}/halves", ir.DataType.INT64, [None])
         return self._node("ReduceSum", [halves], base, ir.DataType.INT64, [], keepdims=0)
 
-    def _node(self, op_type: str, inputs: Sequence[Any], base: str, dtype: Any, shape: Any, **attributes: Any) -> ir.Value:
+    def _node(
+        self, op_type: str, inputs: Sequence[Any], base: str, dtype: Any, shape: Any, **attributes: Any
+    ) -> ir.Value:
         """A node that no rewrite takes for one of the backward pass."""
         names = self.linker.names
         out = ir.Value(
