@@ -92,10 +92,17 @@ class Checkpoint:
             known = [p for v in step.outputs if (p := position.get(v.producer())) is not None]
             last = min(last, max(known, default=last))
             ends.append(last)
+        known = [ends[self._step_of[node]] if node in self._step_of else None for node in backward]
+        floor, floors = 0, []
+        for place in reversed(known):
+            floor = floor if place is None else place
+            floors.append(floor)
         places, last = [], len(position)
-        for node in backward:
-            step = self._step_of.get(node)
-            last = last if step is None else min(last, ends[step])
+        for node, place, floor in zip(backward, known, reversed(floors), strict=True):
+            if place is None:  # a rewrite has put it there, in place of nodes that read the same values
+                reads = [position[p] for v in _reads(node) if (p := v.producer()) is not None and p in position]
+                place = max(floor, *reads) if reads else last
+            last = min(last, place)
             places.append(last)
         return places
 
