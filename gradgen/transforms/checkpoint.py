@@ -85,22 +85,22 @@ class Checkpoint:
         segments = [bisect_left(cuts, place) for place in places]
         _Recomputation(graph, linker, forward, free, kept | borders).run(segments, backward)
 
-    def _places(self, position: dict[ir.Node, int], backward: Sequence[ir.Node]) -> list[int]:
+    def _places(self, position: dict[ir.Node | None, int], backward: Sequence[ir.Node]) -> list[int]:
         """For each node of the backward pass the position of the forward node that it belongs to; it never grows."""
         ends, last = [], len(position)
         for step in self._steps:
             known = [p for v in step.outputs if (p := position.get(v.producer())) is not None]
             last = min(last, max(known, default=last))
             ends.append(last)
-        known = [ends[self._step_of[node]] if node in self._step_of else None for node in backward]
+        placed = [ends[self._step_of[node]] if node in self._step_of else None for node in backward]
         floor, floors = 0, []
-        for place in reversed(known):
+        for place in reversed(placed):
             floor = floor if place is None else place
             floors.append(floor)
         places, last = [], len(position)
-        for node, place, floor in zip(backward, known, reversed(floors), strict=True):
+        for node, place, floor in zip(backward, placed, reversed(floors), strict=True):
             if place is None:  # a rewrite has put it there, in place of nodes that read the same values
-                reads = [position[p] for v in _reads(node) if (p := v.producer()) is not None and p in position]
+                reads = [p for v in _reads(node) if (p := position.get(v.producer())) is not None]
                 place = max(floor, *reads) if reads else last
             last = min(last, place)
             places.append(last)
