@@ -18,6 +18,11 @@ import gradgen
 from gradgen.engine import external
 from gradgen.errors import GradientError
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
+
+import scale  # noqa: E402
+import scale_models  # noqa: E402
+
 GIGABYTE = 10**9
 STATUS = Path("/proc/self/status")
 
@@ -115,17 +120,19 @@ def test_a_model_that_no_message_holds_is_refused_in_words(monkeypatch):
             gradgen.vjp(form)
 
 
-@pytest.mark.parametrize("outputs", [10, 400])
-def test_removing_nodes_does_not_look_at_every_output(outputs, monkeypatch):
+def test_removing_nodes_does_not_look_at_every_output(monkeypatch):
     """onnx_ir's Graph.remove makes a set of all outputs each time: with a gradient for each weight that is quadratic."""
     calls = []
     plain = ir.Graph.remove
     monkeypatch.setattr(ir.Graph, "remove", lambda self, *a, **k: (calls.append(1), plain(self, *a, **k))[1])
-    body = " ".join(f"m{i} = MatMul({f't{i - 1}' if i else 'x'}, w{i}) t{i} = Sigmoid(m{i})" for i in range(outputs))
-    names = [f"w{i}" for i in range(outputs)]
-    inputs = ", ".join(["float[2, 2] x", *(f"float[2, 2] {n}" for n in names)])
-    model = onnx.parser.parse_model(
-        f'<ir_version: 10, opset_import: ["" : 21]> g ({inputs}) => (float[2, 2] y) {{ {body} y = Identity(t{outputs - 1}) }}'
-    )
-    gradgen.vjp(model, wrt=names)
-    assert len(calls) < 10
+    model = scale_models.transformer(3)
+    gradgen.value_and_grad(model, wrt=gradgen.parameters(model))
+    assert not calls
+
+
+def test_the_models_of_the_script_have_the_sizes_that_it_states():
+    nodes = {name: [len(make(size).graph.node) for size in (1, 2)] for name, (make, _, _) in scale.CASES.items()}
+    assert {name: b - a for name, (a, b) in nodes.items()} == {"chain": 3, "transformer": 50, "fan": 1_002}
+    for name, (_, _, sizes) in scale.CASES.items():
+        first, step = nodes[name][0], nodes[name][1] - nodes[name][0]
+        assert [round(first + (size - 1) * step, -3) for size in sizes] == [5_000, 10_000]
