@@ -20,8 +20,8 @@ from gradgen.errors import GradientError
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
-import scale  # noqa: E402
-import scale_models  # noqa: E402
+import scale
+import scale_models
 
 GIGABYTE = 10**9
 STATUS = Path("/proc/self/status")
