@@ -17,12 +17,18 @@ if TYPE_CHECKING:
     from gradgen.files import save
     from gradgen.functions import gradient_of_function, gradient_of_nodes
     from gradgen.registration import register_vjp, vjp_rule
+    from gradgen.transforms.forward_mode import hvp, jvp
+    from gradgen.transforms.lowering import lower_gradient_ops
+    from gradgen.transforms.pair import vjp_pair
+    from gradgen.verification import verify
 
 _HOMES = {
     "vjp": "gradgen.api",
     "grad": "gradgen.api",
     "value_and_grad": "gradgen.api",
     "parameters": "gradgen.api",
+    "jvp": "gradgen.transforms.forward_mode",
+    "hvp": "gradgen.transforms.forward_mode",
     "compile": "gradgen.compiled",
     "save": "gradgen.files",
     "gradient_of_nodes": "gradgen.functions",
@@ -30,6 +36,9 @@ _HOMES = {
     "register_vjp": "gradgen.registration",
     "vjp_rule": "gradgen.registration",
     "Registry": "gradgen.engine.registry",
+    "verify": "gradgen.verification",
+    "lower_gradient_ops": "gradgen.transforms.lowering",
+    "vjp_pair": "gradgen.transforms.pair",
 }
 
 __all__ = [
@@ -40,11 +49,16 @@ __all__ = [
     "grad",
     "gradient_of_function",
     "gradient_of_nodes",
+    "hvp",
+    "jvp",
+    "lower_gradient_ops",
     "parameters",
     "register_vjp",
     "save",
     "value_and_grad",
+    "verify",
     "vjp",
+    "vjp_pair",
     "vjp_rule",
 ]
 __version__ = "0.1.0"

@@ -10,6 +10,8 @@ import click
 COMMANDS = {
     "grad": "gradgen.commands.derivatives",
     "vjp": "gradgen.commands.derivatives",
+    "verify": "gradgen.commands.verifying",
+    "lower": "gradgen.commands.lowering",
     "parameters": "gradgen.commands.listings",
     "coverage": "gradgen.commands.listings",
     "generate": "gradgen.commands.listings",

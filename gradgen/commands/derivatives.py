@@ -21,20 +21,16 @@ from gradgen.commands.common import (
     of_option,
     one_line,
     output_option,
+    portable_option,
     report,
     through_option,
     transform,
     write_model,
     wrt_option,
 )
+from gradgen.commands.verifying import MEANINGS
 from gradgen.errors import GradientError
 
-# What a verdict of the check means, said below the table where it occurs.
-MEANINGS = {
-    "wrong": "wrong: the gradient differs by more than the differences are uncertain",
-    "kink": "kink: there is no derivative at this point (Relu at 0, a tie of Max), so that differences cannot verify one",
-    "unresolved": "unresolved: the finite differences are too uncertain here to judge; try other --inputs",
-}
 CHECK_HELP = (
     "When the model is written, run both models and compare with finite differences. Exit code 1 where a gradient is "
     "wrong or none could be verified, 2 where the check cannot run."
@@ -47,7 +43,8 @@ def _shared(fn: Any) -> Any:
         click.option("--check", is_flag=True, help=CHECK_HELP),
         click.option("--inputs", "feeds", type=click.Path(path_type=Path), help="An .npz with inputs for --check, by "
                      "name. What is missing is made up: random floats, integers 0 and 1, free dimensions of 2."),
-        library_option, checkpoint_option, through_option, no_inline_option, output_option, wrt_option, of_option, model_argument,
+        library_option, checkpoint_option, through_option, portable_option, no_inline_option, output_option, wrt_option,
+        of_option, model_argument,
     ):  # fmt: skip
         fn = option(fn)
     return fn
@@ -97,8 +94,8 @@ def _write(
         check_output(output, model)
         if feeds is not None and not check:
             raise GradientError("--inputs is what --check runs on: add --check")
-        source, result = transform(call, model, output=output, quiet=True, inline=not no_inline,
-                                   checkpoint=list(checkpoint) or None, **request)  # fmt: skip
+        request |= {"inline": not no_inline, "checkpoint": list(checkpoint) or None}
+        source, result = transform(call, model, output=output, quiet=True, **request)
         primal, point = make_feeds(source, feeds) if check else (None, {})
         write_model(result, output)
         if not (as_json and check):
@@ -162,10 +159,10 @@ def _seeds(primal: Any, gradient: Any, point: Any) -> Any:
     """Ones for the outputs that a gradient model seeds itself; None where it takes cotangents."""
     import numpy as np
 
-    from gradgen.api import NAMES_KEY
     from gradgen.evaluate import Evaluator
+    from gradgen.request import roles_of
 
-    roles = json.loads(next(p.value for p in gradient.metadata_props if p.key == NAMES_KEY))
+    roles = roles_of(gradient)
     seeded = [n for n, r in roles.items() if r["role"].startswith("seeded")]
     if not seeded:
         return None

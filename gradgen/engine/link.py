@@ -40,11 +40,15 @@ class Knowledge:
 
     Attributes:
         fixed: the float constants on whose content the linked nodes rely.
+        purposes: what rules are linked for beside the gradient, as conditions name it: to be transposed, to be portable.
+        nonlinear: what was linked of rules that are declared not to be linear in their cotangents: op, node, rule.
     """
 
     def __init__(self, variable: set[ir.Value] | None = None):
         self.variable = variable or set()
         self.fixed: set[ir.Value] = set()
+        self.purposes: set[str] = set()
+        self.nonlinear: list[str] = []
         self._constants: dict[ir.Value, np.ndarray | None] = {}
 
     def constant(self, value: ir.Value) -> np.ndarray | None:

@@ -1,1 +1,1 @@
-"""Transforms of models: derivatives of other kinds, and what changes how a derivative is computed."""
+"""Transforms of models beyond the gradient: each is a module, and its call a name in `gradgen`."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import onnx
 import onnx_ir as ir
 
 from gradgen.engine.labels import node_label
+from gradgen.engine.link import Linker
+from gradgen.engine.names import Names
+from gradgen.engine.plan import Step
 from gradgen.engine.simplify import remove_unused
 from gradgen.engine.subgraphs import captures, graphs, rename
 from gradgen.engine.surgery import clone_graph
+from gradgen.engine.walk import pull
 from gradgen.request import name_list, resolve
 from gradgen.transforms.barrier import MARK, Barriers
 from gradgen.transforms.borders import choose, is_cheap
@@ -44,22 +47,23 @@ class Checkpoint:
         self._borders = [] if self._auto else resolve("checkpoint", names, values)
         self._graph = graph
         self._inputs = {v for v in graph.inputs if v.name not in graph.initializers}
-        self._steps: list[Any] = []
+        self._steps: list[Step] = []
         self._step_of: dict[ir.Node, int] = {}
         self._forward: set[ir.Node] = set()
 
-    def watch(self, step: Any | None) -> None:
-        """Note which nodes were appended for a step of the backward pass; None says that it begins."""
-        if step is None:
+    def pull(self, step: Step, incoming: Sequence[ir.Value | None], linker: Linker) -> list[tuple[ir.Value, ir.Value]]:
+        """Apply a step's rule, and note which nodes were appended for the step."""
+        if not self._steps:
             self._forward = set(self._graph)
-            return
+        pairs = pull(step, incoming, linker)
         for node in reversed(self._graph):
             if node in self._forward or node in self._step_of:
                 break
             self._step_of[node] = len(self._steps)
         self._steps.append(step)
+        return pairs
 
-    def apply(self, graph: ir.Graph, linker: Any, replaced: dict[ir.Value, ir.Value]) -> None:
+    def apply(self, graph: ir.Graph, linker: Linker, replaced: dict[ir.Value, ir.Value]) -> None:
         """Let the backward pass of a finished graph read values that are computed anew.
 
         Args:
@@ -117,7 +121,7 @@ class _Recomputation:
     """
 
     def __init__(
-        self, graph: ir.Graph, linker: Any, forward: Sequence[ir.Node], free: set[ir.Value], kept: set[ir.Value]
+        self, graph: ir.Graph, linker: Linker, forward: Sequence[ir.Node], free: set[ir.Value], kept: set[ir.Value]
     ):
         self._graph, self._linker = graph, linker
         self._position = {node: i for i, node in enumerate(forward)}
@@ -187,7 +191,7 @@ class _Recomputation:
         self._again.update(zip(node.outputs, outputs, strict=True))
 
 
-def _with_graphs(attribute: ir.Attr, captured: dict[ir.Value, ir.Value | None], names: Any) -> ir.Attr:
+def _with_graphs(attribute: ir.Attr, captured: dict[ir.Value, ir.Value | None], names: Names) -> ir.Attr:
     """An attribute for a copy of its node: graphs are copied, and read other outer values."""
     if attribute.type == ir.AttributeType.GRAPH:
         copy = clone_graph(attribute.value, dict(captured))
@@ -230,7 +234,7 @@ def _free_values(
     return free
 
 
-def _is_kept(node: ir.Node, linker: Any) -> bool:
+def _is_kept(node: ir.Node, linker: Linker) -> bool:
     """Whether the results of a node are never computed anew: it draws random numbers, or nobody knows that it does not.
 
     An op of another domain that has no row may do anything.
