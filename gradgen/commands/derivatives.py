@@ -13,6 +13,7 @@ import click
 from gradgen.commands.common import (
     STREAM,
     check_output,
+    checkpoint_option,
     json_option,
     library_option,
     model_argument,
@@ -42,7 +43,8 @@ def _shared(fn: Any) -> Any:
         click.option("--check", is_flag=True, help=CHECK_HELP),
         click.option("--inputs", "feeds", type=click.Path(path_type=Path), help="An .npz with inputs for --check, by "
                      "name. What is missing is made up: random floats, integers 0 and 1, free dimensions of 2."),
-        library_option, through_option, portable_option, no_inline_option, output_option, wrt_option, of_option, model_argument,
+        library_option, checkpoint_option, through_option, portable_option, no_inline_option, output_option, wrt_option,
+        of_option, model_argument,
     ):  # fmt: skip
         fn = option(fn)
     return fn
@@ -94,6 +96,7 @@ def _write(
     feeds: Path | None,
     as_json: bool,
     no_inline: bool,
+    checkpoint: tuple[str, ...],
     **request: Any,
 ) -> None:
     """Differentiate, write, and check if asked."""
@@ -105,7 +108,8 @@ def _write(
         check_output(output, model)
         if feeds is not None and not check:
             raise GradientError("--inputs is what --check runs on: add --check")
-        source, result = transform(call, model, output=output, quiet=True, inline=not no_inline, **request)
+        request |= {"inline": not no_inline, "checkpoint": list(checkpoint) or None}
+        source, result = transform(call, model, output=output, quiet=True, **request)
         primal, point = make_feeds(source, feeds) if check else (None, {})
         if primal is not None:
             library = request.get("library")

@@ -17,6 +17,7 @@ from gradgen.engine.names import Names
 from gradgen.engine.registry import Rules, form_function
 from gradgen.engine.shaping import infer_types_of
 from gradgen.engine.subgraphs import discard, free_values, graphs, hoist_initializers
+from gradgen.engine.surgery import remove_node
 from gradgen.engine.values import Shape, is_float
 
 Deduce = Callable[[onnx.GraphProto], onnx.GraphProto]
@@ -118,7 +119,7 @@ def _rewrite(graph: ir.Graph, rules: Rules, knowledge: Knowledge) -> bool:
         for old, new in zip(node.outputs, results, strict=True):
             old.shape = new.shape or old.shape
             replace_value(old, new, linker, owner)
-        owner.remove(node, safe=True)
+        remove_node(node)
         for inner in graphs(node):
             gone.update(_nodes(inner))
             discard(inner)

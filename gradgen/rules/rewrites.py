@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from gradgen.engine.contract import ir_shape
+from gradgen.engine.surgery import remove_node
 from gradgen.rules.lang import same_shape
 
 Pattern = Callable[[ir.Node, Any], ir.Value | None]
@@ -79,7 +80,7 @@ def _drop(node: ir.Node, graph: ir.Graph) -> None:
         if dead.graph is not graph or not linked(dead) or any(v.uses() or v.is_graph_output() for v in dead.outputs):
             continue
         producers = {p for v in dead.inputs if v is not None and (p := v.producer()) is not None}
-        graph.remove(dead, safe=True)
+        remove_node(dead)
         pending.extend(producers)
 
 

@@ -6,7 +6,7 @@ import gc
 import json
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -193,10 +193,13 @@ class Call:
         start = linker.library(zeros_like, value)
         return linker.node("Add", [start, one], value, f"{value.name}/seed")
 
-    def finish(self) -> Any:
-        """The model, of the kind that was handed in: simplified, with its metadata."""
+    def finish(self, then: Callable[[], None] | None = None) -> Any:
+        """The model, of the kind that was handed in: simplified, with its metadata.
+
+        `then` is called once the graph is simplified: what it adds stays as it is.
+        """
         self.simplify()
-        return self.deliver()
+        return self.deliver(then)
 
     def simplify(self, keep: Sequence[ir.Value] = ()) -> list[ir.Value]:
         """Remove from the graph what neither its outputs nor `keep` need, and merge what is equal.
@@ -220,12 +223,14 @@ class Call:
         graph.outputs.extend(found[:own])
         return found[own:]
 
-    def deliver(self) -> Any:
-        """The model, of the kind that was handed in, with its metadata."""
+    def deliver(self, then: Callable[[], None] | None = None) -> Any:
+        """The model, of the kind that was handed in, with its metadata; `then` as for `finish`."""
         prepared, linker = self.prepared, self.linker
         model, graph = prepared.model, prepared.model.graph
         if "portable" in linker.knowledge.purposes:
             make_portable(graph, linker)
+        if then is not None:
+            then()
         remove_unused_initializers(graph)
         nodes = ir.traversal.RecursiveGraphIterator(graph)
         used = {n.domain for n in nodes} | {f.domain for f in model.functions.values()}
