@@ -171,15 +171,15 @@ def conv_vjp__separable(dY, X, W, *, kernel_shape, strides, pads, dilations):
     """
     (rows, columns), (step, spread), count = kernel_shape, dilations, W.shape[0]
     reach = (rows - 1) * step
-    below = np.eye(rows, dtype=np.float32)[::-1].reshape(rows, 1, rows, 1)
+    # Whole planes are moved by padding, which copies them at once; single columns are picked faster by a convolution.
+    moved = [op.Pad(dY, [0, 0, i * step, 0, 0, 0, reach - i * step, 0]) for i in range(rows)]
+    A = op.Concat(*moved, axis=1)
     beside = np.eye(columns, dtype=np.float32).reshape(columns, 1, 1, columns)
-    A = op.Conv(dY, _tiled(op.CastLike(below, X), count), group=count, kernel_shape=[rows, 1],
-                pads=[reach, 0, reach, 0], dilations=[step, 1])  # fmt: skip
     B = op.Conv(X, _tiled(op.CastLike(beside, X), X.shape[1]), group=X.shape[1], kernel_shape=[1, columns],
                 strides=[1, strides[1]], pads=pads, dilations=[1, spread])  # fmt: skip
     A, B = (op.Reshape(x, [0, x.shape[1], -1]) for x in (A, B))
     product = _sum_over_batch(op.MatMul(B, _swap(A)))
-    dW = op.Transpose(op.Reshape(product, [-1, columns, count, rows]), perm=[2, 0, 3, 1])
+    dW = op.Transpose(op.Reshape(product, [-1, columns, rows, count]), perm=[3, 0, 2, 1])
     windows = {"strides": strides, "dilations": dilations, "pads": pads}
     return _scatter(dY, X, W, kernel_shape, windows, 1), dW, _channel_sum(dY, X)
 
