@@ -247,6 +247,15 @@ ROWS = (
         outputs=("output",),
         forms=(
             Form(
+                "softmax_vjp__selected",
+                "compiled",
+                "gradgen.rules.activation",
+                ("doutput", "output"),
+                ("dinput",),
+                attributes=("axis",),
+                when="selected(output)",
+            ),
+            Form(
                 "softmax_vjp",
                 "compiled",
                 "gradgen.rules.activation",
@@ -265,6 +274,15 @@ ROWS = (
         inputs=("input",),
         outputs=("output",),
         forms=(
+            Form(
+                "logsoftmax_vjp__selected",
+                "compiled",
+                "gradgen.rules.activation",
+                ("doutput", "output"),
+                ("dinput",),
+                attributes=("axis",),
+                when="selected(output)",
+            ),
             Form(
                 "logsoftmax_vjp",
                 "compiled",
@@ -285,6 +303,7 @@ ROWS = (
         outputs=("C",),
         forms=(Form("add_vjp", "compiled", "gradgen.rules.arithmetic", ("dC", "A", "B"), ("dA", "dB")),),
         module="gradgen.rules.arithmetic",
+        linear=(("A", "B"),),
     ),
     # arithmetic.toml, [Sub]
     Row(
@@ -295,6 +314,7 @@ ROWS = (
         outputs=("C",),
         forms=(Form("sub_vjp", "compiled", "gradgen.rules.arithmetic", ("dC", "A", "B"), ("dA", "dB")),),
         module="gradgen.rules.arithmetic",
+        linear=(("A", "B"),),
     ),
     # arithmetic.toml, [Mul]
     Row(
@@ -305,6 +325,7 @@ ROWS = (
         outputs=("C",),
         forms=(Form("mul_vjp", "compiled", "gradgen.rules.arithmetic", ("dC", "A", "B"), ("dA", "dB")),),
         module="gradgen.rules.arithmetic",
+        linear=(("A",), ("B",)),
     ),
     # arithmetic.toml, [Div]
     Row(
@@ -458,6 +479,8 @@ ROWS = (
             Form("where_vjp", "compiled", "gradgen.rules.arithmetic", ("doutput", "condition", "X", "Y"), ("dX", "dY")),
         ),
         module="gradgen.rules.arithmetic",
+        selects=("X", "Y"),
+        linear=(("X", "Y"),),
     ),
     # arithmetic.toml, [Sum]
     Row(
@@ -468,6 +491,7 @@ ROWS = (
         outputs=("sum",),
         forms=(Form("sum_vjp", "traced", "gradgen.rules.arithmetic", ("dsum", "data_0"), ("ddata_0",)),),
         module="gradgen.rules.arithmetic",
+        linear=(("data_0",),),
     ),
     # arithmetic.toml, [Mean]
     Row(
@@ -478,6 +502,7 @@ ROWS = (
         outputs=("mean",),
         forms=(Form("mean_vjp", "traced", "gradgen.rules.arithmetic", ("dmean", "data_0"), ("ddata_0",)),),
         module="gradgen.rules.arithmetic",
+        linear=(("data_0",),),
     ),
     # arithmetic.toml, [Max]
     Row(
@@ -1149,7 +1174,7 @@ ROWS = (
                 "gradgen.rules.conv",
                 ("dY", "X", "W"),
                 ("dX", "dW", "dB"),
-                attributes=("group",),
+                attributes=("strides", "group"),
                 when="all_eq(kernel_shape, 1) and all_eq(strides, 1) and all_eq(pads, 0) and group == 1",
             ),
             Form(
@@ -1172,6 +1197,7 @@ ROWS = (
         ),
         defaults="conv_defaults",
         module="gradgen.rules.conv",
+        linear=(("X", "B?"), ("W", "B?")),
     ),
     # conv.toml, [ConvTranspose]
     Row(
@@ -1201,6 +1227,7 @@ ROWS = (
         ),
         defaults="conv_transpose_defaults",
         module="gradgen.rules.conv",
+        linear=(("X", "B?"), ("W", "B?")),
     ),
     # conv.toml, [Col2Im]
     Row(
@@ -1306,6 +1333,8 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.index",
+        selects=("data",),
+        linear=(("data",),),
     ),
     # index.toml, [GatherElements]
     Row(
@@ -1325,6 +1354,8 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.index",
+        selects=("data",),
+        linear=(("data",),),
     ),
     # index.toml, [ScatterElements]
     Row(
@@ -1363,6 +1394,8 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.index",
+        selects=("data",),
+        linear=(("data",),),
     ),
     # index.toml, [ScatterND]
     Row(
@@ -1424,6 +1457,7 @@ ROWS = (
         outputs=("Y",),
         forms=(Form("matmul_vjp", "traced", "gradgen.rules.linalg", ("dY", "A", "B"), ("dA", "dB")),),
         module="gradgen.rules.linalg",
+        linear=(("A",), ("B",)),
     ),
     # linalg.toml, [Gemm]
     Row(
@@ -1443,6 +1477,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.linalg",
+        linear=(("A", "C?"), ("B", "C?")),
     ),
     # linalg.toml, [Einsum]
     Row(
@@ -1484,6 +1519,7 @@ ROWS = (
             Form("trilu_vjp", "compiled", "gradgen.rules.linalg", ("doutput", "k"), ("dinput",), attributes=("upper",)),
         ),
         module="gradgen.rules.linalg",
+        linear=(("input",),),
     ),
     # loss.toml, [SoftmaxCrossEntropyLoss]
     Row(
@@ -2359,7 +2395,7 @@ ROWS = (
                 ("dY", "X", "Scale", "B", "InvStdDev"),
                 ("dX", "dScale", "dB"),
                 attributes=("axis", "epsilon"),
-                when="dtype(X) == 'float' and stash_type == 1",
+                when="not portable and dtype(X) == 'float' and stash_type == 1",
             ),
             Form(
                 "layer_normalization_vjp",
@@ -2489,6 +2525,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.pad",
+        linear=(("data", "constant_value?"),),
     ),
     # pool.toml, [MaxPool]
     Row(
@@ -2505,7 +2542,7 @@ ROWS = (
                 ("dY", "X", "Indices"),
                 ("dX",),
                 attributes=("kernel_shape", "strides"),
-                when="strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 3 and dim(X, 2) % kernel_shape[0] == 0",
+                when="not transposed and not portable and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 3 and dim(X, 2) % kernel_shape[0] == 0",
             ),
             Form(
                 "max_pool_vjp__unpool",
@@ -2514,7 +2551,7 @@ ROWS = (
                 ("dY", "X", "Indices"),
                 ("dX",),
                 attributes=("kernel_shape", "strides"),
-                when="strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 4 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 3) % kernel_shape[1] == 0",
+                when="not transposed and not portable and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 4 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 3) % kernel_shape[1] == 0",
             ),
             Form(
                 "max_pool_vjp__unpool",
@@ -2523,7 +2560,34 @@ ROWS = (
                 ("dY", "X", "Indices"),
                 ("dX",),
                 attributes=("kernel_shape", "strides"),
-                when="strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 5 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 3) % kernel_shape[1] == 0 and dim(X, 4) % kernel_shape[2] == 0",
+                when="not transposed and not portable and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 5 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 3) % kernel_shape[1] == 0 and dim(X, 4) % kernel_shape[2] == 0",
+            ),
+            Form(
+                "max_pool_vjp__tiles",
+                "traced",
+                "gradgen.rules.pool",
+                ("dY", "X"),
+                ("dX",),
+                attributes=("kernel_shape",),
+                when="portable and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and rank(X) == 3 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 2) > 0",
+            ),
+            Form(
+                "max_pool_vjp__tiles",
+                "traced",
+                "gradgen.rules.pool",
+                ("dY", "X"),
+                ("dX",),
+                attributes=("kernel_shape",),
+                when="portable and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and rank(X) == 4 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 2) > 0 and dim(X, 3) % kernel_shape[1] == 0 and dim(X, 3) > 0",
+            ),
+            Form(
+                "max_pool_vjp__tiles",
+                "traced",
+                "gradgen.rules.pool",
+                ("dY", "X"),
+                ("dX",),
+                attributes=("kernel_shape",),
+                when="portable and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and rank(X) == 5 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 2) > 0 and dim(X, 3) % kernel_shape[1] == 0 and dim(X, 3) > 0 and dim(X, 4) % kernel_shape[2] == 0 and dim(X, 4) > 0",
             ),
             Form(
                 "max_pool_vjp",
@@ -2593,6 +2657,7 @@ ROWS = (
         ),
         defaults="pool_defaults",
         module="gradgen.rules.pool",
+        linear=(("X",),),
     ),
     # pool.toml, [GlobalAveragePool]
     Row(
@@ -2603,6 +2668,7 @@ ROWS = (
         outputs=("Y",),
         forms=(Form("global_average_pool_vjp", "compiled", "gradgen.rules.pool", ("dY", "X"), ("dX",)),),
         module="gradgen.rules.pool",
+        linear=(("X",),),
     ),
     # pool.toml, [GlobalMaxPool]
     Row(
@@ -3106,6 +3172,7 @@ ROWS = (
         ),
         ignores=("noop_with_empty_axes",),
         module="gradgen.rules.reduce",
+        linear=(("data",),),
     ),
     # reduce.toml, [ReduceMean]
     Row(
@@ -3125,6 +3192,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.reduce",
+        linear=(("data",),),
     ),
     # reduce.toml, [ReduceMax]
     Row(
@@ -3300,6 +3368,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.reduce",
+        linear=(("x",),),
     ),
     # reduce.toml, [TopK]
     Row(
@@ -3651,6 +3720,7 @@ ROWS = (
         forms=(Form("reshape_vjp", "compiled", "gradgen.rules.shape", ("dreshaped", "data"), ("ddata",)),),
         ignores=("allowzero",),
         module="gradgen.rules.shape",
+        linear=(("data",),),
     ),
     # shape.toml, [Flatten]
     Row(
@@ -3662,6 +3732,7 @@ ROWS = (
         forms=(Form("flatten_vjp", "compiled", "gradgen.rules.shape", ("doutput", "input"), ("dinput",)),),
         ignores=("axis",),
         module="gradgen.rules.shape",
+        linear=(("input",),),
     ),
     # shape.toml, [Transpose]
     Row(
@@ -3684,6 +3755,7 @@ ROWS = (
         outputs=("squeezed",),
         forms=(Form("squeeze_vjp", "traced", "gradgen.rules.shape", ("dsqueezed", "data", "axes"), ("ddata",)),),
         module="gradgen.rules.shape",
+        linear=(("data",),),
     ),
     # shape.toml, [Unsqueeze]
     Row(
@@ -3694,6 +3766,7 @@ ROWS = (
         outputs=("expanded",),
         forms=(Form("unsqueeze_vjp", "traced", "gradgen.rules.shape", ("dexpanded", "data", "axes"), ("ddata",)),),
         module="gradgen.rules.shape",
+        linear=(("data",),),
     ),
     # shape.toml, [Expand]
     Row(
@@ -3704,6 +3777,7 @@ ROWS = (
         outputs=("output",),
         forms=(Form("expand_vjp", "traced", "gradgen.rules.shape", ("doutput", "input", "shape"), ("dinput",)),),
         module="gradgen.rules.shape",
+        linear=(("input",),),
     ),
     # shape.toml, [ReverseSequence]
     Row(
@@ -3742,6 +3816,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.shape",
+        linear=(("input",),),
     ),
     # shape.toml, [SpaceToDepth@28]
     Row(
@@ -3780,6 +3855,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.shape",
+        linear=(("input",),),
     ),
     # shape.toml, [Range]
     Row(
@@ -3987,6 +4063,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.window",
+        linear=(("inputs",),),
     ),
     # window.toml, [Split]
     Row(
@@ -4006,6 +4083,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.window",
+        linear=(("input",),),
     ),
     # window.toml, [Slice]
     Row(
@@ -4024,6 +4102,8 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.window",
+        selects=("data",),
+        linear=(("data",),),
     ),
     # window.toml, [Tile]
     Row(
@@ -4034,6 +4114,7 @@ ROWS = (
         outputs=("output",),
         forms=(Form("tile_vjp", "traced", "gradgen.rules.window", ("doutput", "input", "repeats"), ("dinput",)),),
         module="gradgen.rules.window",
+        linear=(("input",),),
     ),
     # window.toml, [Compress]
     Row(
@@ -4053,5 +4134,6 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.window",
+        selects=("input",),
     ),
 )

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from gradgen.functions import gradient_of_function, gradient_of_nodes
     from gradgen.registration import register_vjp, vjp_rule
     from gradgen.transforms.forward_mode import hvp, jvp
+    from gradgen.transforms.lowering import lower_gradient_ops
+    from gradgen.transforms.pair import vjp_pair
+    from gradgen.verification import verify
 
 _HOMES = {
     "vjp": "gradgen.api",
@@ -33,6 +36,9 @@ _HOMES = {
     "register_vjp": "gradgen.registration",
     "vjp_rule": "gradgen.registration",
     "Registry": "gradgen.engine.registry",
+    "verify": "gradgen.verification",
+    "lower_gradient_ops": "gradgen.transforms.lowering",
+    "vjp_pair": "gradgen.transforms.pair",
 }
 
 __all__ = [
@@ -45,11 +51,14 @@ __all__ = [
     "gradient_of_nodes",
     "hvp",
     "jvp",
+    "lower_gradient_ops",
     "parameters",
     "register_vjp",
     "save",
     "value_and_grad",
+    "verify",
     "vjp",
+    "vjp_pair",
     "vjp_rule",
 ]
 __version__ = "0.1.0"

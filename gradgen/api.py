@@ -24,6 +24,7 @@ class Options:
     straight_through: bool = False
     registry: Registry | None = None
     reduce: str | None = None
+    portable: bool = False
 
 
 def vjp(
@@ -33,6 +34,7 @@ def vjp(
     *,
     inline: bool = True,
     straight_through: bool = False,
+    portable: bool = False,
     registry: Registry | None = None,
 ) -> Any:
     """The vector–Jacobian product of a model, as a model.
@@ -45,6 +47,8 @@ def vjp(
         inline: False keeps calls into the function library, for reading.
         straight_through: pass gradients through quantisation, where the true derivative is zero: to the input inside
             the range, to the scale by the learned-step-size rule. By default a GradientWarning names what stops them.
+        portable: emit, where engines beside onnxruntime lack a form, another standard one that they have: see
+            docs/portability.md.
         registry: rules to use in place of the registered ones.
 
     Returns:
@@ -58,7 +62,7 @@ def vjp(
         GradientError: for names that do not exist, values that are not float, a path through ops without a rule
             (all of them are listed), and models that are not valid.
     """
-    return _gradient(model, wrt, of, "vjp", Options(inline, straight_through, registry))
+    return _gradient(model, wrt, of, "vjp", Options(inline, straight_through, registry, portable=portable))
 
 
 def value_and_grad(
@@ -69,6 +73,7 @@ def value_and_grad(
     reduce: str | None = None,
     inline: bool = True,
     straight_through: bool = False,
+    portable: bool = False,
     registry: Registry | None = None,
 ) -> Any:
     """The outputs of a model and the gradient of a scalar one, as a model.
@@ -76,7 +81,7 @@ def value_and_grad(
     As `vjp`, but `of` (one element each; several are added) is seeded with 1, so the result has no cotangent inputs.
     `reduce="sum"` differentiates the sum of the elements of outputs that have more than one.
     """
-    return _gradient(model, wrt, of, "value_and_grad", Options(inline, straight_through, registry, reduce))
+    return _gradient(model, wrt, of, "value_and_grad", Options(inline, straight_through, registry, reduce, portable))
 
 
 def grad(
@@ -87,10 +92,11 @@ def grad(
     reduce: str | None = None,
     inline: bool = True,
     straight_through: bool = False,
+    portable: bool = False,
     registry: Registry | None = None,
 ) -> Any:
     """The gradient of a scalar output alone: `value_and_grad` without the primal outputs."""
-    return _gradient(model, wrt, of, "grad", Options(inline, straight_through, registry, reduce))
+    return _gradient(model, wrt, of, "grad", Options(inline, straight_through, registry, reduce, portable))
 
 
 def parameters(model: Model) -> list[str]:
@@ -118,7 +124,7 @@ def _gradient(
     check_reduce(options.reduce)
     registry = registry_of(options.registry)
     with paused_collector():
-        given = {"inline": options.inline, "straight_through": options.straight_through}
+        given = {"inline": options.inline, "straight_through": options.straight_through, "portable": options.portable}
         return _differentiate(begin(model, wrt, of, registry, **given), kind, options)
 
 

@@ -12,6 +12,8 @@ COMMANDS = {
     "vjp": "gradgen.commands.derivatives",
     "jvp": "gradgen.commands.transforms",
     "hvp": "gradgen.commands.transforms",
+    "verify": "gradgen.commands.verifying",
+    "lower": "gradgen.commands.lowering",
     "parameters": "gradgen.commands.listings",
     "coverage": "gradgen.commands.listings",
     "generate": "gradgen.commands.listings",

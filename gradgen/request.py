@@ -64,14 +64,44 @@ def name_list(role: str, asked: Any) -> list[str]:
     return names
 
 
+def noted_roles(metadata: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Role and source of each public name of a gradient model, as its metadata has them; raises GradientError."""
+    roles = _noted(metadata, NAMES_KEY, {})
+    if not isinstance(roles, dict) or not all(
+        isinstance(r, dict) and isinstance(r.get("role"), str) and isinstance(r.get("source"), str)
+        for r in roles.values()
+    ):
+        raise GradientError(f"the model's metadata '{NAMES_KEY}' is not what gradgen writes: remove it")
+    return roles
+
+
+def noted_fixed(metadata: Mapping[str, str]) -> list[str]:
+    """The constants on which a gradient model relies, as its metadata has them; raises GradientError."""
+    fixed = _noted(metadata, FIXED_KEY, [])
+    if not isinstance(fixed, list) or not all(isinstance(name, str) for name in fixed):
+        raise GradientError(f"the model's metadata '{FIXED_KEY}' is not what gradgen writes: remove it")
+    return fixed
+
+
+def _noted(metadata: Mapping[str, str], key: str, default: Any) -> Any:
+    try:
+        return json.loads(metadata[key]) if key in metadata else default
+    except (ValueError, RecursionError) as error:
+        raise GradientError(f"the model's metadata '{key}' is not what gradgen writes: remove it") from error
+
+
+def roles_of(model: onnx.ModelProto) -> dict[str, dict[str, str]]:
+    """Role and source of each public name of a gradient model."""
+    return noted_roles({p.key: p.value for p in model.metadata_props})
+
+
 def check_fixed(metadata: Mapping[str, str], sources: Sequence[ir.Value], targets: Sequence[ir.Value]) -> None:
     """Refuse the derivative of a gradient with respect to a constant on whose content that gradient relies.
 
     A gradient model was specialised to the content of some scalars (an exponent of 2, a factor of 1): it is right, but
     it no longer shows how the gradients depend on them.
     """
-    fixed = set(json.loads(metadata.get(FIXED_KEY, "[]")))
-    roles = json.loads(metadata.get(NAMES_KEY, "{}"))
+    fixed, roles = set(noted_fixed(metadata)), noted_roles(metadata)
     asked = sorted(v.name for v in sources if v.name and v.name in fixed)
     gradients = [v.name for v in targets if roles.get(v.name or "", {}).get("role") in DERIVED]
     if asked and gradients:

@@ -39,7 +39,8 @@ class Sample:
             of these. An input that takes no float64 is a float32 constant; with `constant = false` it is an input like
             the others, which in float64 only the reference evaluator reads. Other names are attributes. `@outputs`
             lists the outputs that the node has, `@of` those that are differentiated; `@wrt` the inputs; `@opset` the
-            opset; `@single` says that the op knows float32 alone.
+            opset; `@single` says that the op knows float32 alone; `@selected` puts a 0 where an output is NaN, so that
+            forms for outputs of which elements are left out hold; `@portable` asks for a portable gradient.
         settings: the row's `range`, `avoid`, `tolerance`, `second_order`.
     """
 
@@ -79,12 +80,14 @@ class Built:
         feeds: the float inputs' content.
         wrt: names of the inputs to differentiate.
         of: names of the outputs that are differentiated.
+        portable: whether the gradient is asked to be portable.
     """
 
     model: onnx.ModelProto
     feeds: dict[str, np.ndarray]
     wrt: list[str]
     of: list[str]
+    portable: bool = False
 
 
 def build(sample: Sample, dtype: Any = np.float64, dynamic: bool = False) -> Built:
@@ -135,7 +138,10 @@ def build(sample: Sample, dtype: Any = np.float64, dynamic: bool = False) -> Bui
     opsets = [onnx.helper.make_opsetid("", sample.opset)]
     if sample.domain:
         opsets.append(onnx.helper.make_opsetid(sample.domain, sample.since))
-    graph = onnx.helper.make_graph([node], "sample", declared, [], fixed)
+    nodes = [node]
+    if sample.spec.get("@selected"):
+        nodes += _leave_out_nan(node)
+    graph = onnx.helper.make_graph(nodes, "sample", declared, [], fixed)
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
     types = _output_types(model, outputs)
     if dynamic and not all(t.type.tensor_type.HasField("shape") for t in types.values()):
@@ -146,7 +152,21 @@ def build(sample: Sample, dtype: Any = np.float64, dynamic: bool = False) -> Bui
     )
     floats = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16}
     of = [o for o in asked if o and types[o].type.tensor_type.elem_type in floats]
-    return Built(model, feeds, list(sample.spec.get("@wrt", feeds)), of)
+    return Built(model, feeds, list(sample.spec.get("@wrt", feeds)), of, bool(sample.spec.get("@portable")))
+
+
+def _leave_out_nan(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Nodes that put 0 where the outputs of a node are NaN, under the outputs' names."""
+    added = []
+    for k, output in enumerate(node.output):
+        raw = node.output[k] = f"{output}/raw"
+        added += [
+            onnx.helper.make_node("IsNaN", [raw], [f"{output}/nan"]),
+            onnx.helper.make_node("Constant", [], [f"{output}/none"], value_float=0.0),
+            onnx.helper.make_node("CastLike", [f"{output}/none", raw], [f"{output}/zero"]),
+            onnx.helper.make_node("Where", [f"{output}/nan", f"{output}/zero", raw], [output]),
+        ]
+    return added
 
 
 def expand_bodies(model: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
@@ -175,7 +195,7 @@ def _widened(built: Built) -> Built:
     """A float32 sample in float64: an op with a forward body as its body, since kernels of such ops are float32."""
     model = to_float64(expand_bodies(built.model, registered()))
     feeds = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in built.feeds.items()}
-    return Built(model, feeds, built.wrt, built.of)
+    return Built(model, feeds, built.wrt, built.of, built.portable)
 
 
 def _outputs(schema: Any, sample: Sample) -> list[str]:

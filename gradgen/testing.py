@@ -144,7 +144,7 @@ def forms(sample: Sample, rules: Registry | None = None, dtype: Any = np.float64
 def _vjp(model: onnx.ModelProto, built: Built, registry: Registry) -> onnx.ModelProto:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)
-        return vjp(model, wrt=built.wrt, of=built.of, registry=registry)
+        return vjp(model, wrt=built.wrt, of=built.of, portable=built.portable, registry=registry)
 
 
 def _cotangents(built: Built, primal: Evaluator) -> dict[str, np.ndarray]:

@@ -12,20 +12,30 @@ from gradgen.testing import (
 
 MAXPOOL = [
     Sample("", "MaxPool", 1, 0, {"X": [2, 3, 4, 6], "kernel_shape": [2, 2], "strides": [2, 2]}, {}),
-    Sample("", "MaxPool", 1, 1, {"X": [1, 2, 7], "kernel_shape": [3]}, {}),
-    Sample("", "MaxPool", 1, 2, {"X": [1, 2, 8], "kernel_shape": [2], "strides": [2]}, {}),
-    Sample(
-        "", "MaxPool", 1, 3, {"X": [1, 2, 5, 7], "kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 0, 1]}, {}
-    ),
-    Sample(
-        "", "MaxPool", 1, 4, {"X": [1, 1, 7, 7], "kernel_shape": [2, 3], "dilations": [2, 2], "strides": [2, 3]}, {}
-    ),
-    Sample("", "MaxPool", 1, 5, {"X": [1, 2, 6, 5], "kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}, {}),
+    Sample("", "MaxPool", 1, 1, {"X": [2, 3, 4, 6], "kernel_shape": [2, 3], "strides": [2, 3], "@portable": True}, {}),
+    Sample("", "MaxPool", 1, 2, {"X": [2, 1, 6], "kernel_shape": [2], "strides": [2], "@portable": True}, {}),
     Sample(
         "",
         "MaxPool",
         1,
-        6,
+        3,
+        {"X": [1, 2, 4, 2, 6], "kernel_shape": [2, 1, 3], "strides": [2, 1, 3], "@portable": True},
+        {},
+    ),
+    Sample("", "MaxPool", 1, 4, {"X": [1, 2, 7], "kernel_shape": [3]}, {}),
+    Sample("", "MaxPool", 1, 5, {"X": [1, 2, 8], "kernel_shape": [2], "strides": [2]}, {}),
+    Sample(
+        "", "MaxPool", 1, 6, {"X": [1, 2, 5, 7], "kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 0, 1]}, {}
+    ),
+    Sample(
+        "", "MaxPool", 1, 7, {"X": [1, 1, 7, 7], "kernel_shape": [2, 3], "dilations": [2, 2], "strides": [2, 3]}, {}
+    ),
+    Sample("", "MaxPool", 1, 8, {"X": [1, 2, 6, 5], "kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}, {}),
+    Sample(
+        "",
+        "MaxPool",
+        1,
+        9,
         {"X": [2, 1, 3, 4, 5], "kernel_shape": [2, 2, 2], "storage_order": 1, "@outputs": ["Y", "Indices"]},
         {},
     ),
@@ -33,7 +43,7 @@ MAXPOOL = [
         "",
         "MaxPool",
         1,
-        7,
+        10,
         {
             "X": [1, 2, 4, 5],
             "kernel_shape": [2, 2],
@@ -47,7 +57,7 @@ MAXPOOL = [
         "",
         "MaxPool",
         1,
-        8,
+        11,
         {"X": [1, 2, 5, 6], "kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_UPPER"},
         {},
     ),
@@ -55,12 +65,12 @@ MAXPOOL = [
         "",
         "MaxPool",
         1,
-        9,
+        12,
         {"X": [1, 2, 5, 6], "kernel_shape": [2, 3], "strides": [2, 2], "auto_pad": "SAME_LOWER"},
         {},
     ),
-    Sample("", "MaxPool", 1, 10, {"X": [1, 1, 4, 2, 4], "kernel_shape": [2, 1, 2], "strides": [2, 1, 2]}, {}),
-    Sample("", "MaxPool", 1, 11, {"X": [0, 2, 4, 4], "kernel_shape": [2, 2], "strides": [2, 2]}, {}),
+    Sample("", "MaxPool", 1, 13, {"X": [1, 1, 4, 2, 4], "kernel_shape": [2, 1, 2], "strides": [2, 1, 2]}, {}),
+    Sample("", "MaxPool", 1, 14, {"X": [0, 2, 4, 4], "kernel_shape": [2, 2], "strides": [2, 2]}, {}),
 ]
 
 

@@ -330,6 +330,22 @@ ROIALIGN = [
         },
         {},
     ),
+    Sample(
+        "",
+        "RoiAlign",
+        1,
+        6,
+        {
+            "X": [1, 2, 5, 6],
+            "rois": {"values": [[-0.41, -0.32, 2.1, 1.9], [3.4, 2.6, 6.9, 5.8]]},
+            "batch_indices": [0, 0],
+            "mode": "max",
+            "sampling_ratio": 2,
+            "output_height": 2,
+            "output_width": 2,
+        },
+        {},
+    ),
 ]
 
 

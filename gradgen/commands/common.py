@@ -38,6 +38,11 @@ library_option = click.option(
     "before gradgen's own. Modules of traced rules must be on the Python path."
 )  # fmt: skip
 through_option = click.option("--straight-through", is_flag=True, help="Pass gradients through quantisation.")
+portable_option = click.option(
+    "--portable",
+    is_flag=True,
+    help="Emit forms that engines beside onnxruntime have too, where they lack the usual ones.",
+)
 no_inline_option = click.option("--no-inline", is_flag=True, help="Keep calls into the function library, for reading.")
 
 

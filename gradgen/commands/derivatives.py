@@ -20,20 +20,16 @@ from gradgen.commands.common import (
     of_option,
     one_line,
     output_option,
+    portable_option,
     report,
     through_option,
     transform,
     write_model,
     wrt_option,
 )
+from gradgen.commands.verifying import MEANINGS
 from gradgen.errors import GradientError
 
-# What a verdict of the check means, said below the table where it occurs.
-MEANINGS = {
-    "wrong": "wrong: the gradient differs by more than the differences are uncertain",
-    "kink": "kink: there is no derivative at this point (Relu at 0, a tie of Max), so that differences cannot verify one",
-    "unresolved": "unresolved: the finite differences are too uncertain here to judge; try other --inputs",
-}
 CHECK_HELP = (
     "When the model is written, run both models and compare with finite differences. Exit code 1 where a gradient is "
     "wrong or none could be verified, 2 where the check cannot run."
@@ -46,7 +42,7 @@ def _shared(fn: Any) -> Any:
         click.option("--check", is_flag=True, help=CHECK_HELP),
         click.option("--inputs", "feeds", type=click.Path(path_type=Path), help="An .npz with inputs for --check, by "
                      "name. What is missing is made up: random floats, integers 0 and 1, free dimensions of 2."),
-        library_option, through_option, no_inline_option, output_option, wrt_option, of_option, model_argument,
+        library_option, through_option, portable_option, no_inline_option, output_option, wrt_option, of_option, model_argument,
     ):  # fmt: skip
         fn = option(fn)
     return fn
@@ -160,9 +156,9 @@ def _seeds(primal: Any, gradient: Any, point: Any) -> Any:
     import numpy as np
 
     from gradgen.evaluate import Evaluator
-    from gradgen.request import NAMES_KEY
+    from gradgen.request import roles_of
 
-    roles = json.loads(next(p.value for p in gradient.metadata_props if p.key == NAMES_KEY))
+    roles = roles_of(gradient)
     seeded = [n for n, r in roles.items() if r["role"].startswith("seeded")]
     if not seeded:
         return None

@@ -15,6 +15,7 @@ from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from gradgen.engine.contract import contradict, merge_shapes
 from gradgen.engine.defaults import spell_defaults, spell_node
+from gradgen.engine.propagation import propagated
 from gradgen.engine.values import Shape, Value
 from gradgen.rules.elements import stated_shape
 from gradgen.rules.products import CORRECTED, Operand
@@ -75,7 +76,7 @@ def infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
 def _infer(proto: onnx.ModelProto, stated: Mapping[int, list[onnx.ValueInfoProto]]) -> onnx.ModelProto:
     """onnx's inference, where some nodes, by position, have results of stated types."""
     if not stated:
-        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+        return propagated(proto)
     # Inference passes over ops that it does not know, and takes the types of their results as they are stated.
     result = onnx.ModelProto()
     result.CopyFrom(proto)
@@ -93,7 +94,7 @@ def _infer(proto: onnx.ModelProto, stated: Mapping[int, list[onnx.ValueInfoProto
                     if dim.WhichOneof("value") is None:
                         dim.CopyFrom(found)
     result.opset_import.append(onnx.helper.make_opsetid("gradgen.unknown", 1))
-    result = onnx.shape_inference.infer_shapes(result, data_prop=True)
+    result = propagated(result)
     for index in stated:
         result.graph.node[index].domain = proto.graph.node[index].domain
     del result.opset_import[-1]

@@ -40,14 +40,14 @@ class Knowledge:
 
     Attributes:
         fixed: the float constants on whose content the linked nodes rely.
-        transposed: whether rules are linked in order to be transposed.
+        purposes: what rules are linked for beside the gradient, as conditions name it: to be transposed, to be portable.
         nonlinear: what was linked of rules that are declared not to be linear in their cotangents: op, node, rule.
     """
 
     def __init__(self, variable: set[ir.Value] | None = None):
         self.variable = variable or set()
         self.fixed: set[ir.Value] = set()
-        self.transposed = False
+        self.purposes: set[str] = set()
         self.nonlinear: list[str] = []
         self._constants: dict[ir.Value, np.ndarray | None] = {}
 

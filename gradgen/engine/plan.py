@@ -9,7 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from gradgen.engine.activity import Activity
-from gradgen.engine.conditions import holds
+from gradgen.engine.conditions import asks_selection, holds
 from gradgen.engine.defaults import default_attributes
 from gradgen.engine.expand import replace_value
 from gradgen.engine.labels import node_label
@@ -81,6 +81,8 @@ def bind_attributes(node: ir.Node, row: Row, linker: Linker) -> dict[str, ir.Att
         known = {
             row.input_name(i): linker.knowledge.describe(v, names) for i, v in enumerate(node.inputs) if v is not None
         }
+        for i, v in enumerate(node.outputs):
+            known.setdefault(row.output_name(i), linker.knowledge.describe(v, names))
         function = rule_function(row.module, row.defaults)
         resolve = getattr(function, "fn", function)
         resolved = resolve({k: plain(a) for k, a in attributes.items()}, known)
@@ -122,12 +124,16 @@ def make_step(node: ir.Node, row: Row, activity: Activity, linker: Linker) -> St
     plain_attributes: dict[str, Any] = {}
     if any(form.when is not None for form in row.forms):
         known = {n: _describe(step.operand(n), linker, names) for n in _formals(row)}
+        if any(form.when is not None and asks_selection(form.when) for form in row.forms):
+            for name in (n.rstrip("*") for n in row.outputs):
+                if isinstance(known[name], Value):
+                    known[name].selected = _left_out(step.operand(name), linker)
         plain_attributes = {k: plain(a) for k, a in attributes.items() if a.ref_attr_name is None}
     for form in row.forms:
         if form.kind == "structural":
             step.form = form
             return step
-        if _applies(form, step, present) and holds(form.when, known, plain_attributes, linker.knowledge.transposed):
+        if _applies(form, step, present) and holds(form.when, known, plain_attributes, linker.knowledge.purposes):
             step.form = form
             for name, value in known.items():
                 if isinstance(value, Value) and value.touched:
@@ -137,6 +143,22 @@ def make_step(node: ir.Node, row: Row, activity: Activity, linker: Linker) -> St
         f"{step.origin} ({node.op_type}): no form of its rule takes the cotangents {sorted(present)} "
         f"and returns {sorted(wanted)}"
     )
+
+
+def _left_out(value: ir.Value, linker: Linker) -> bool:
+    """Whether elements of a value may be left out later: by an op that selects, behind ops that read no other float."""
+    seen, waiting = {value}, [value]
+    while waiting:
+        for node, index in waiting.pop().uses():
+            row = linker.rules.of(node)
+            if row is not None and row.input_name(index) in row.selects:
+                return True
+            if any(v is not None and k != index and is_float(v.dtype) for k, v in enumerate(node.inputs)):
+                continue
+            found = [v for v in node.outputs if is_float(v.dtype) and v not in seen]
+            seen.update(found)
+            waiting.extend(found)
+    return False
 
 
 def _formals(row: Row) -> list[str]:

@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 
 from gradgen.engine.external import BASE_KEY, all_external, base_of, settle_external
 from gradgen.engine.protos import all_graphs, all_nodes, subgraphs
+from gradgen.engine.soundness import check_bodies, check_sound
 from gradgen.errors import GradientError
 from gradgen.rules.lang import OPSET
 
@@ -46,6 +47,7 @@ def read(model: Model) -> tuple[onnx.ModelProto, bool]:
         where = "the model"
     else:
         raise GradientError(f"a model is a path, an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}")
+    check_sound(proto)
     external = bool(all_external(proto)) and settle_external(proto, base, where)
     props = {p.key: p.value for p in proto.metadata_props if p.key != BASE_KEY}
     if external:
@@ -87,6 +89,7 @@ def check(proto: onnx.ModelProto) -> None:
     except (onnx.checker.ValidationError, RuntimeError, TypeError, ValueError) as error:
         line = " ".join(str(error).split())
         raise GradientError(f"the model is not valid: {line[:500]}") from error
+    check_bodies(proto)
 
 
 def _skeleton(proto: onnx.ModelProto) -> onnx.ModelProto:

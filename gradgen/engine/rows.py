@@ -57,6 +57,8 @@ class Row:
             one and one known to be false draw nothing; None where onnx knows.
         forward: the op's forward body (it reads inputs and returns outputs), through which the op is differentiated;
             such a row has no forms. Outputs that the body does not return are left to the node.
+        selects: inputs some of whose elements the op may leave out, so that what they hold does not matter (Where's
+            branches, what Gather reads).
         straight_through: the body whose derivative passes the op's quantised inputs and outputs, where that is asked.
         linear: sets of inputs in each of which the op is linear, all others held. Where they cover the inputs that vary,
             the op is its own jvp. A name ends in `?` where a call of the op may leave the input out, as a zero.
@@ -78,6 +80,7 @@ class Row:
     like: Mapping[str, str] = field(default_factory=dict)
     forward: Form | None = None
     straight_through: Form | None = None
+    selects: tuple[str, ...] = ()
     linear: tuple[tuple[str, ...], ...] = ()
 
     def formal(self, names: tuple[str, ...], index: int) -> str:

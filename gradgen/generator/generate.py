@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 import shutil
 import subprocess
 import sys
@@ -134,7 +135,7 @@ def environment() -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    env.filters["literal"] = repr
+    env.filters["literal"] = _literal
     env.filters["first"] = first_version
     env.filters["cell"] = lambda text: str(text).replace("|", "\\|").replace("\n", " ")
     return env
@@ -165,10 +166,21 @@ def render(found: Sequence[Family]) -> dict[str, str]:
     return files
 
 
+def _literal(content: Any) -> str:
+    """The Python expression for plain content: as repr, and `inf` and `nan`, which are no names, as calls of float."""
+    if isinstance(content, dict):
+        return "{" + ", ".join(f"{k!r}: {_literal(v)}" for k, v in content.items()) + "}"
+    if isinstance(content, list):
+        return "[" + ", ".join(map(_literal, content)) + "]"
+    if isinstance(content, float) and not math.isfinite(content):
+        return f"float({str(content)!r})"
+    return repr(content)
+
+
 def fields(row: Row) -> dict[str, Any]:
     """The fields of a row that differ from their defaults, for its constructor."""
     result = {"inputs": row.inputs, "outputs": row.outputs}
-    plain = ("forms", "zero", "none", "ignores", "defaults", "module", "random", "like", "linear")
+    plain = ("forms", "zero", "none", "ignores", "defaults", "module", "random", "like", "selects", "linear")
     for name in (*plain, "forward", "straight_through"):
         value = getattr(row, name)
         if value not in ((), {}, None, ""):

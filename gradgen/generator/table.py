@@ -28,6 +28,7 @@ KEYS = {
     "linear",
     "defaults",
     "random",
+    "selects",
     "samples",
     "range",
     "avoid",
@@ -122,7 +123,7 @@ def _read_row(
     row = Row(
         domain, op_type, int(version) if version else 1, inputs, outputs, tuple(forms), tuple(entry.get("zero", ())),
         dict(entry.get("none", {})), tuple(entry.get("ignores", ())), entry.get("defaults"), module,
-        entry.get("random"), dict(entry.get("like", {})), body, through,
+        entry.get("random"), dict(entry.get("like", {})), body, through, tuple(entry.get("selects", ())),
         tuple(tuple(group.split()) for group in entry.get("linear", ())),
     )  # fmt: skip
     kept = ("range", "avoid", "tolerance", "second_order", "kernel")
@@ -289,7 +290,7 @@ def _check_row(
 ) -> None:
     row, where = table_row.row, table_row.where
     names = [n.rstrip("*") for n in row.inputs]
-    for listed in (*row.zero, *row.none):
+    for listed in (*row.zero, *row.none, *row.selects):
         if listed not in names:
             problems.add(where, f"there is no input '{listed}'; the inputs are {names}")
     for result, source in row.like.items():

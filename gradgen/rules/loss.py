@@ -10,6 +10,7 @@ from gradgen.rules.library import mask, zeros_like
 
 CLASSES = np.asarray([1], np.int64)
 FLAT = np.asarray([-1], np.int64)
+WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 NARROW = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
@@ -53,6 +54,9 @@ def _cotangents(ct, labels, weights, like, reduction, ignore_index):
         keep = op.GreaterOrEqual(index, 0) if ignore_index < 0 else op.Not(op.Equal(index, ignore_index))
         index = op.Max(index, 0) if ignore_index < 0 else index * mask(keep, index)
         kept = weight = mask(keep, like)
+    if weights is None and kept is not None and reduction == "mean" and labels.rank == 1 and like.dtype in WIDE:
+        share = op.LpNormalization(kept, axis=0, p=1) * ct  # each label's part of the mean; 0 where all is ignored
+        return index, share, share
     if weights is not None:
         weight = op.Gather(weights, index)
         weight = weight if kept is None else weight * kept

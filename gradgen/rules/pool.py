@@ -76,6 +76,23 @@ def max_pool_vjp__unpool(dY, X, Indices, kernel_shape: list[int], strides: list[
 
 
 @traced("dX")
+def max_pool_vjp__tiles(dY, X, *, kernel_shape):
+    """dX = dY at the first maximum of each window, for windows that tile X: found again, without Indices.
+
+    Engines differ in what Indices count over.
+    """
+    rank, taps = len(kernel_shape), prod(kernel_shape)
+    outs = [size // width for size, width in zip(X.shape[2:], kernel_shape, strict=True)]
+    pairs = [n for pair in zip(outs, kernel_shape, strict=True) for n in pair]
+    apart = [0, *range(1, 2 * rank, 2), *range(2, 2 * rank + 1, 2)]
+    windows = op.Reshape(op.Transpose(op.Reshape(X, [-1, *pairs]), perm=apart), [-1, *outs, taps])
+    chosen = op.Equal(op.ArgMax(windows, axis=-1, keepdims=1), np.arange(taps))
+    spread = mask(chosen, dY) * op.Reshape(dY, [-1, *outs, 1])
+    together = op.Transpose(op.Reshape(spread, [-1, *outs, *kernel_shape]), perm=[int(k) for k in np.argsort(apart)])
+    return reshape_like(together, X)
+
+
+@traced("dX")
 def max_unpool_vjp(doutput, X, I, output):  # noqa: E741
     """dX = doutput[I], 0 where a later element of X went to the same place; indices count over the whole output."""
     flat = [-1]

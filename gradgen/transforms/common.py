@@ -27,19 +27,25 @@ from gradgen.engine.registry import Registry, Rules
 from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_initializers
 from gradgen.engine.subgraphs import all_values
 from gradgen.engine.through import Through, pass_through, stops
-from gradgen.errors import GradientError, GradientWarning
-from gradgen.request import FIXED_KEY, NAMES_KEY, check_fixed, find_values
+from gradgen.errors import GradientError, GradientWarning, only_gradient_errors
+from gradgen.request import FIXED_KEY, NAMES_KEY, check_fixed, find_values, noted_fixed, noted_roles
 from gradgen.rules.library import zeros_like
+from gradgen.rules.portable import make_portable
 from gradgen.rules.rewrites import rewrite
 
 
 @contextmanager
 def paused_collector() -> Iterator[None]:
-    """Pause garbage collection: a graph is made of many objects that live until the end, and scanning them is dear."""
+    """What a transform runs in: without garbage collection, and with GradientErrors alone.
+
+    A graph is made of many objects that live until the end, and scanning them is dear. What onnx, numpy or a rule
+    raises about a model becomes a GradientError, with the cause attached.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
-        yield
+        with only_gradient_errors():
+            yield
     finally:
         if enabled:
             if not gc.get_freeze_count():
@@ -177,16 +183,17 @@ class Call:
         merge_common(graph, linker.draws)
         if rewrite(graph, linker):
             remove_unused(graph)
+        if "portable" in linker.knowledge.purposes:
+            make_portable(graph, linker)
         remove_unused_initializers(graph)
         nodes = ir.traversal.RecursiveGraphIterator(graph)
         used = {n.domain for n in nodes} | {f.domain for f in model.functions.values()}
         for domain in [d for d in model.opset_imports if d not in ("", *used)]:
             del model.opset_imports[domain]
         model.ir_version = max(10, model.ir_version or 10)
-        previous = json.loads(model.metadata_props.get(NAMES_KEY, "{}"))
+        previous = noted_roles(model.metadata_props)
         model.metadata_props[NAMES_KEY] = json.dumps({**previous, **self.public.roles}, sort_keys=True)
-        known = json.loads(model.metadata_props.get(FIXED_KEY, "[]"))
-        fixed = {*known, *(v.name for v in linker.knowledge.fixed if v.name)}
+        fixed = {*noted_fixed(model.metadata_props), *(v.name for v in linker.knowledge.fixed if v.name)}
         if fixed:
             model.metadata_props[FIXED_KEY] = json.dumps(sorted(fixed))
         linker.finish(model)
@@ -205,6 +212,7 @@ def begin(
     *,
     inline: bool = True,
     straight_through: bool = False,
+    portable: bool = False,
 ) -> Call:
     """Prepare a model and find the values that a call names; what stops a derivative between them is said in a warning.
 
@@ -218,6 +226,7 @@ def begin(
     check_fixed(prepared.model.metadata_props, sources, targets)
     names = Names.of(graph)
     knowledge = Knowledge({*sources, *(v for v in graph.inputs)})
+    knowledge.purposes.update({"portable"} if portable else ())
     learn_constants(graph, knowledge, prepared.opset)
     linker_type = Linker if inline else CallLinker
     linker = linker_type(graph, registry, prepared.opset, knowledge, names, Constants(graph, names))

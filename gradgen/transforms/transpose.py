@@ -44,7 +44,7 @@ def push_forward(
         the tangent of each target, None where one does not depend on the sources; and the values of the graph that
         were replaced by others.
     """
-    linker.knowledge.transposed = True
+    linker.knowledge.purposes.add("transposed")
     steps, replaced = plan_graph(graph, sources, targets, linker)
     targets = [replaced.get(v, v) for v in targets]
     free = [linker.value(f"{v.name}/any", v) for v in targets]
@@ -58,7 +58,7 @@ def push_forward(
     found = reverse(steps, dict(zip(targets, free, strict=True)), linker, pull_alike)
     alike.learn([(v, ct) for v in found.values() if (ct := found.total(v)) is not None])
     cotangents = [found.total(replaced.get(v, v)) for v in sources]
-    linker.knowledge.transposed = False
+    linker.knowledge.purposes.discard("transposed")
     results, _ = derive(graph, free, weighed(cotangents, tangents, linker), linker)
     kept = [v for v in results if v is not None]
     graph.outputs.extend(kept)
