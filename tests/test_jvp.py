@@ -188,3 +188,28 @@ def test_what_is_no_float_is_refused_as_by_vjp() -> None:
     proto = model("g (double[2] x, int64[2] k) => (double[2] y) { f = CastLike (k, x)  y = Mul (x, f) }")
     with pytest.raises(gradgen.GradientError, match="'k' is of int64"):
         gradgen.jvp(proto, wrt=["k"])
+
+
+def test_no_dead_copy_of_a_loop_stays() -> None:
+    """A forward Loop and one for the tangents: a Loop that no condition ends tells its trip count itself."""
+    for name, count in (("loop", 2), ("collect", 2)):
+        ops = [n.op_type for n in gradgen.jvp(MODELS[name][0], wrt=["x", "w"]).graph.node]
+        assert ops.count("Loop") == count
+
+
+def test_a_loop_of_the_function_library_states_no_types() -> None:
+    cumulative = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            [onnx.helper.make_node("CumProd", ["x", "a"], ["y"])],
+            "g",
+            [onnx.helper.make_tensor_value_info("x", 1, ["N"])],
+            [onnx.helper.make_tensor_value_info("y", 1, ["N"])],
+            [onnx.helper.make_tensor("a", 7, [], [0])],
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", 26)],
+        ir_version=11,
+    )
+    result = gradgen.jvp(cumulative)
+    x, t = np.array([2, 3, 5], np.float32), np.array([1, 0, 1], np.float32)
+    found = Evaluator(result)({"x": x, "tangent_x": t})
+    np.testing.assert_allclose(found["tangent_y"], [1, 3, 15 + 6])
