@@ -282,7 +282,14 @@ def whole_rows(node: ir.Node, linker: Any) -> ir.Value | None:
     """Elements that are gathered by a column of indices repeated along the rows are rows that are gathered."""
     table, indices, result = node.inputs[0], node.inputs[1], node.outputs[0]
     repeat = indices.producer() if indices is not None else None
-    if table is None or repeat is None or repeat.op_type != "Expand" or repeat.domain or repeat.inputs[0] is None:
+    if (
+        table is None
+        or indices is None
+        or repeat is None
+        or repeat.op_type != "Expand"
+        or repeat.domain
+        or repeat.inputs[0] is None
+    ):
         return None
     column, read, whole = ir_shape(repeat.inputs[0]), ir_shape(result), ir_shape(table)
     if read is None or whole is None or len(read) != 2 or column is None or not same_shape(column, (read[0], 1)):
