@@ -6,11 +6,14 @@ import itertools
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import helper
 
 import gradgen
 from gradgen.evaluate import Evaluator
+
+NAN = float("nan")
 
 
 def node_model(op_type, shape, kind=np.float32, outputs=("y",), dynamic=False, out_shape=None, **attributes):
@@ -192,3 +195,22 @@ def test_average_pool_counts_windows_as_onnxruntime_does():
     del model.graph.output[0].type.tensor_type.shape.dim[:]
     found = gradient(model, x, np.array(2, np.float32))
     np.testing.assert_allclose(found, [[[1, 1, 0, 1, 1, 0]]])
+
+
+@pytest.mark.parametrize(
+    "values", [[1, 2, NAN, 0], [NAN, 1, 3, 2], [NAN, NAN, 1, 2], [1, NAN, NAN, 2], [NAN] * 4, [3, 1, 3, 2]]
+)
+@pytest.mark.parametrize(
+    "op", ["MaxPool <kernel_shape = [4]>", "MaxPool <kernel_shape = [4], strides = [4]>", "GlobalMaxPool"]
+)
+def test_a_nan_gets_the_cotangent_where_it_is_the_maximum_alone(op, values):
+    """Which NaN the runtime passes over is its own business: the gradient goes where the gradient model's result lies."""
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]> g (float[1,1,4] x) => (float[1,1,1] y) {{ y = {op} (x) }}'
+    )
+    x = np.asarray(values, np.float32).reshape(1, 1, 4)
+    found = Evaluator(gradgen.vjp(model), strict=True)({"x": x, "grad_y": np.full((1, 1, 1), 5, np.float32)})
+    (place,) = np.flatnonzero(found["grad_x"])
+    np.testing.assert_array_equal(x.flat[place], found["y"].item())
+    assert place == list(map(str, x.flat)).index(str(x.flat[place])), "the first of them"
+    assert found["grad_x"].flat[place] == 5

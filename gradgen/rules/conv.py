@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gradgen.errors import GradientError
 from gradgen.rules.lang import op, traced
 from gradgen.rules.library import many_rows, reshape_like, sum_rows
 
@@ -20,6 +21,7 @@ def conv_defaults(attributes: dict[str, Any], values: dict[str, Any]) -> dict[st
 
     Where auto_pad is resolved it becomes NOTSET; SAME with a size that is known at run time alone keeps it.
     """
+    _check(attributes, values.get("X"), values.get("W"), own=1)
     sizes, kernel = _spatial(values.get("X")), _kernel(attributes, values)
     if kernel is None:
         return {}
@@ -47,6 +49,7 @@ def conv_transpose_defaults(attributes: dict[str, Any], values: dict[str, Any]) 
 
     Resolved pads make auto_pad NOTSET. They cut at the end what the windows reach, so output_padding is taken in.
     """
+    _check(attributes, values.get("X"), values.get("W"), own=0)
     sizes, kernel = _spatial(values.get("X")), _kernel(attributes, values)
     if kernel is None:
         return {}
@@ -81,6 +84,25 @@ def col2im_defaults(attributes: dict[str, Any], values: dict[str, Any]) -> dict[
     return {"strides": strides, "dilations": dilations, "pads": attributes.get("pads") or [0] * 2 * known[0]}
 
 
+def _check(attributes: dict[str, Any], x: Any, w: Any, own: int) -> None:
+    """Refuse windows and channels that no convolution has; axis `own` of the kernel holds the channels of one group.
+
+    onnx's inference passes over both.
+    """
+    group = attributes.get("group", 1)
+    for name in ("strides", "dilations", "kernel_shape"):
+        if any(n < 1 for n in attributes.get(name) or ()):
+            raise GradientError(f"{name}={list(attributes[name])} holds a number below 1")
+    if group < 1:
+        raise GradientError(f"group={group} is below 1")
+    given, taken = (None if v is None or v.shape is None else v.shape for v in (x, w))
+    if given is None or taken is None or len(given) != len(taken):
+        return
+    channels = taken[own] * group if own and isinstance(taken[own], int) else taken[own]
+    if isinstance(given[1], int) and isinstance(channels, int) and given[1] != channels:
+        raise GradientError(f"the operand has {given[1]} channels, and the kernel takes {channels}")
+
+
 def _spatial(x: Any) -> list[Any] | None:
     return None if x is None or x.shape is None else list(x.shape[2:])
 
@@ -91,9 +113,16 @@ def _kernel(attributes: dict[str, Any], values: dict[str, Any]) -> list[Any] | N
         return list(attributes["kernel_shape"])
     kernel = _spatial(values.get("W"))
     if kernel is None:
-        sizes = _spatial(values.get("X"))
-        return None if sizes is None else [None] * len(sizes)
+        return [None] * rank if (rank := _spatial_rank(attributes, values)) else None
     return [k if isinstance(k, int) else None for k in kernel]
+
+
+def _spatial_rank(attributes: dict[str, Any], values: dict[str, Any]) -> int | None:
+    """How many spatial axes there are, as the image, the result or an attribute says."""
+    known = [len(sizes) for name in ("X", "Y") if (sizes := _spatial(values.get(name))) is not None]
+    known += [len(attributes[name]) for name in ("strides", "dilations", "output_padding") if attributes.get(name)]
+    known += [len(attributes["pads"]) // 2] if attributes.get("pads") else []
+    return known[0] if known else None
 
 
 def _windows(attributes: dict[str, Any], rank: int) -> tuple[list[int], list[int]]:
@@ -117,6 +146,7 @@ def _distribute(totals: list[Any], upper: bool) -> list[int]:
 def conv_vjp(dY, X, W, *, kernel_shape=None, strides=None, pads=None, dilations=None, group=1, auto_pad="NOTSET"):
     """dX = ConvTranspose(dY, W), dW = Σ_n dY·im2col(X)ᵀ, dB = Σ dY over all but the channels."""
     windows = {"strides": strides, "dilations": dilations}
+    _rank_all(strides, dY, X, W)
     if pads is None:
         dX = _fit(op.ConvTranspose(dY, W, group=group, **windows), X, _same_begin(X, W, windows, auto_pad))
         patches = _patches(X, kernel_shape, op.Shape(W, start=2), {**windows, "auto_pad": auto_pad})
@@ -127,8 +157,9 @@ def conv_vjp(dY, X, W, *, kernel_shape=None, strides=None, pads=None, dilations=
 
 
 @traced("dX", "dW", "dB")
-def conv_vjp__pointwise(dY, X, W, *, group=1):
+def conv_vjp__pointwise(dY, X, W, *, strides, group=1):
     """The kernel has one element and visits each place once: dX = Conv(dY, Wᵀ), dW = Σ_n dY·Xᵀ."""
+    _rank_all(strides, dY, X, W)
     flipped = op.Transpose(W, perm=[1, 0, *range(2, W.rank)])
     return op.Conv(dY, flipped), _kernel_cotangent(dY, X, X, W, 1), _channel_sum(dY, X)
 
@@ -151,6 +182,17 @@ def conv_vjp__separable(dY, X, W, *, kernel_shape, strides, pads, dilations):
     dW = op.Transpose(op.Reshape(product, [-1, columns, rows, count]), perm=[3, 0, 2, 1])
     windows = {"strides": strides, "dilations": dilations, "pads": pads}
     return _scatter(dY, X, W, kernel_shape, windows, 1), dW, _channel_sum(dY, X)
+
+
+def _rank_all(spatial: list[int] | None, *values: Any) -> None:
+    """Give those of unknown rank the rank that all operands of a convolution have: inference loses it here and there.
+
+    `spatial` has an element for each spatial axis; without it no rank at all is known, which refuses the rule.
+    """
+    rank = values[1].rank if spatial is None else len(spatial) + 2
+    for value in values:
+        if value.shape is None:
+            value.shape = (None,) * rank
 
 
 def _flips(W: Any, kernel: list[int] | None, windows: dict[str, Any], group: int) -> bool:
@@ -241,9 +283,8 @@ def _tiled(one_hot: Any, channels: int) -> Any:
 
 def _kernel_cotangent(places: Any, patches: Any, X: Any, W: Any, group: int) -> Any:
     """Σ_n places·patchesᵀ in each group: places [N, K, …] and patches [N, C·kk, …] to W [K, C/group, …]."""
-    for value in (patches, X):
-        if value.shape is None:  # inference has lost it, and the kernel tells how many axes there are
-            value.shape = (None,) * W.rank
+    if patches.shape is None:  # where the size of the kernel is not known
+        patches.shape = (None,) * W.rank
     rows, columns = W.shape[0], _product(W, 1)
     rows = [rows // group] if isinstance(rows, int) else op.Div(op.Shape(W, end=1), group)
     length, number = _product(patches, 2), op.Shape(X, end=1)
@@ -288,8 +329,7 @@ def conv_transpose_vjp(
 ):  # fmt: skip
     """dX = Conv(dY, W), dW = Σ_n X·im2col(dY)ᵀ, dB = Σ dY over all but the channels."""
     windows = {"strides": strides, "dilations": dilations}
-    if dY.shape is None:  # The standard infers no rank where the size of the kernel is not known
-        dY.shape = (X.shape[0], *[None] * (X.rank - 1))
+    _rank_all(strides, dY, X, W)
     if pads is None:
         begin, end = _transpose_pads(X, W, windows, output_padding, output_shape, auto_pad)
         image, pads = op.Pad(dY, op.Concat(NONE, begin, NONE, end, axis=0)), [0] * len(strides) * 2

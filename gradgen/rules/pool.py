@@ -78,6 +78,23 @@ def max_pool_vjp__unpool(dY, X, Indices, kernel_shape: list[int], strides: list[
 
 
 @traced("dX")
+def max_pool_vjp__tiles(dY, X, *, kernel_shape):
+    """dX = dY at the first maximum of each window, for windows that tile X: found again, without Indices.
+
+    Engines differ in what Indices count over.
+    """
+    rank, taps = len(kernel_shape), prod(kernel_shape)
+    outs = [size // width for size, width in zip(X.shape[2:], kernel_shape, strict=True)]
+    pairs = [n for pair in zip(outs, kernel_shape, strict=True) for n in pair]
+    apart = [0, *range(1, 2 * rank, 2), *range(2, 2 * rank + 1, 2)]
+    windows = op.Reshape(op.Transpose(op.Reshape(X, [-1, *pairs]), perm=apart), [-1, *outs, taps])
+    chosen = op.Equal(op.ArgMax(windows, axis=-1, keepdims=1), np.arange(taps))
+    spread = mask(chosen, dY) * op.Reshape(dY, [-1, *outs, 1])
+    together = op.Transpose(op.Reshape(spread, [-1, *outs, *kernel_shape]), perm=[int(k) for k in np.argsort(apart)])
+    return reshape_like(together, X)
+
+
+@traced("dX")
 def max_pool_vjp__codes(dY, X, Y, *, kernel_shape):
     """As the unpool form; the indices are found from X and Y: onnxruntime takes long to find them while it pools.
 
@@ -265,10 +282,13 @@ def global_average_pool_vjp(dY, X):
 
 
 @vjp
-def global_max_pool_vjp(dY, X):
-    """dX = dY at the first maximum of each image."""
+def global_max_pool_vjp(dY, X, Y):
+    """dX = dY at the first element of each image that is its maximum; at the first NaN where that is NaN."""
     image = op.Reshape(X, op.Constant(value_ints=[0, 0, -1]))
-    first = op.ArgMax(image, axis=2, keepdims=1)
+    largest = op.Reshape(Y, op.Constant(value_ints=[0, 0, -1]))
+    # Not the ArgMax of the image: a NaN that the forward pass has passed over is no maximum.
+    same = op.Or(op.Equal(image, largest), op.And(op.IsNaN(image), op.IsNaN(largest)))
+    first = op.ArgMax(op.Cast(same, to=FLOAT), axis=2, keepdims=1)
     placed = op.ScatterElements(zeros_like(image), first, op.Reshape(dY, op.Constant(value_ints=[0, 0, -1])), axis=2)
     dX = reshape_like(placed, X)
     return dX

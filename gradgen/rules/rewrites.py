@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from gradgen.engine.contract import ir_shape
+from gradgen.engine.surgery import remove_node
 from gradgen.rules.lang import same_shape
 
 Pattern = Callable[[ir.Node, Any], ir.Value | None]
@@ -79,7 +80,7 @@ def _drop(node: ir.Node, graph: ir.Graph) -> None:
         if dead.graph is not graph or not linked(dead) or any(v.uses() or v.is_graph_output() for v in dead.outputs):
             continue
         producers = {p for v in dead.inputs if v is not None and (p := v.producer()) is not None}
-        graph.remove(dead, safe=True)
+        remove_node(dead)
         pending.extend(producers)
 
 
@@ -234,6 +235,26 @@ def mask_behind_pool(node: ir.Node, linker: Any) -> ir.Value | None:
     return None
 
 
+@pattern("Add", "Mul", "Sub", "Div")
+def needless_expand(node: ir.Node, linker: Any) -> ir.Value | None:
+    """An operand that is expanded to the shape that the other one has anyway is broadcast by the op itself."""
+    result = ir_shape(node.outputs[0])
+    for k, other in ((0, node.inputs[1]), (1, node.inputs[0])):
+        operand = node.inputs[k]
+        expand = operand.producer() if operand is not None else None
+        if expand is None or expand.op_type != "Expand" or expand.domain or not linked(expand) or other is None:
+            continue
+        source = expand.inputs[0]
+        if source is not None and source is not other and same_shape(ir_shape(other), result):
+            inputs = [source, other] if k == 0 else [other, source]
+            total = node.metadata_props.get("gradgen.sum")
+            value = linker.node(node.op_type, inputs, node.outputs[0], f"{node.outputs[0].name}/broadcast")
+            if total and (producer := value.producer()) is not None:
+                producer.metadata_props["gradgen.sum"] = total
+            return value
+    return None
+
+
 # How the indices of maxima are computed from a pool's input and result, from the indices back.
 CODES = (("Cast", 0), ("Sub", 1), ("MaxPool", 0), ("Mul", 0), ("Cast", 0), ("Equal", 0))
 
@@ -261,7 +282,14 @@ def whole_rows(node: ir.Node, linker: Any) -> ir.Value | None:
     """Elements that are gathered by a column of indices repeated along the rows are rows that are gathered."""
     table, indices, result = node.inputs[0], node.inputs[1], node.outputs[0]
     repeat = indices.producer() if indices is not None else None
-    if table is None or indices is None or repeat is None or repeat.op_type != "Expand" or repeat.domain:
+    if (
+        table is None
+        or indices is None
+        or repeat is None
+        or repeat.op_type != "Expand"
+        or repeat.domain
+        or repeat.inputs[0] is None
+    ):
         return None
     column, read, whole = ir_shape(repeat.inputs[0]), ir_shape(result), ir_shape(table)
     if read is None or whole is None or len(read) != 2 or column is None or not same_shape(column, (read[0], 1)):
