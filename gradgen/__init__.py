@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gradgen.registration import register_vjp, vjp_rule
     from gradgen.transforms.forward_mode import hvp, jvp
     from gradgen.transforms.lowering import lower_gradient_ops
+    from gradgen.transforms.matrices import hessian, jacobian
     from gradgen.transforms.pair import vjp_pair
     from gradgen.verification import verify
 
@@ -31,6 +32,8 @@ _HOMES = {
     "parameters": "gradgen.api",
     "jvp": "gradgen.transforms.forward_mode",
     "hvp": "gradgen.transforms.forward_mode",
+    "jacobian": "gradgen.transforms.matrices",
+    "hessian": "gradgen.transforms.matrices",
     "compile": "gradgen.compiled",
     "save": "gradgen.files",
     "library": "gradgen.function_library",
@@ -46,6 +49,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "hessian",
+    "jacobian",
     "GradientError",
     "GradientWarning",
     "Registry",

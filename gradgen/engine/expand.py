@@ -16,6 +16,7 @@ from gradgen.engine.link import Linker
 from gradgen.engine.rows import Form, Row
 from gradgen.engine.specialise import Template, needed
 from gradgen.engine.subgraphs import captures, graphs
+from gradgen.engine.surgery import remove_node
 from gradgen.engine.values import Value
 from gradgen.errors import GradientError
 
@@ -73,7 +74,7 @@ def expand(node: ir.Node, graph: ir.Graph, linker: Linker, replaced: dict[ir.Val
         replaced[old] = replace_value(old, new, linker, graph)
     if not any(v.uses() or v.is_graph_output() for v in node.outputs):
         # It stays for the outputs that its body leaves to it, such as the labels of a classifier.
-        graph.remove(node, safe=True)
+        remove_node(node)
     return True
 
 

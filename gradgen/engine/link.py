@@ -303,17 +303,16 @@ class Linker:
             tuple((n, w if isinstance(w, bool) else tuple(w)) for n, w in wanted.items()),
         )
         try:
-            template = self._cached(
-                key,
-                lambda: specialise(
-                    rule, reads, returns, source, described, bound, wanted, self.registry, self.opset, filled
-                ),
-            )
+            given = (rule, reads, returns, source, described, bound, wanted, self.registry, self.opset, filled)
+            template = self._cached(key, lambda: specialise(*given))
         except UnknownTypeError as error:
             reason = with_origins(str(error), actual)
             raise GradientError(f"{origin}: rule '{rule}' cannot be applied: {reason}") from error
         except GradientError as error:
             raise GradientError(f"{origin}: rule '{rule}': {error}") from error
+        except Exception as error:  # a rule computes with attributes and sizes of which nobody knows whether they fit
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            raise GradientError(f"{origin}: rule '{rule}' cannot be applied to this node: {reason}") from error
         return self.clone(template, actual, names, rule, origin)
 
     def _cached(self, key: tuple, make: Any) -> Template:

@@ -17,6 +17,7 @@ from gradgen.engine.link import Linker
 from gradgen.engine.registry import Registry, form_body, form_function, rule_function
 from gradgen.engine.rows import Form, Row
 from gradgen.engine.specialise import keywords, plain
+from gradgen.engine.surgery import remove_node
 from gradgen.engine.values import Value, is_float
 from gradgen.errors import GradientError
 
@@ -253,7 +254,7 @@ def _stand_in(step: Step, graph: ir.Graph, linker: Linker, replaced: dict[ir.Val
             if old in step.active:  # one set for all steps
                 step.active.add(replaced[old])
     step.residuals = {n: v for n, v in results.items() if n not in _formals(step.row)}
-    graph.remove(node, safe=True)
+    remove_node(node)
 
 
 def pull_back(step: Step, cotangents: Sequence[ir.Value | None], linker: Linker) -> list[tuple[ir.Value, ir.Value]]:

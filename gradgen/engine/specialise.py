@@ -82,7 +82,8 @@ def specialise(
     for name, positions in wanted.items():
         result = named.get(name)
         if isinstance(result, list):
-            kept[name] = [v if i in positions else None for i, v in enumerate(result)]
+            asked = set(positions)
+            kept[name] = [v if i in asked else None for i, v in enumerate(result)]
         else:
             kept[name] = result
     inputs = flatten(arguments) + list((stand_ins or {}).values())
