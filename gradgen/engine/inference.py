@@ -23,7 +23,8 @@ from gradgen.rules.products import CORRECTED, Operand
 
 _IR_VERSION = 10
 # What onnx's inference says of operands and attributes that no node can have; it checks some ops, others not at all.
-_CONTRADICTIONS = ("Incompatible dimensions", "Dimension mismatch", "existing shape differ", "Unknown value")
+_CONTRADICTIONS = ("Incompatible dimensions", "Dimension mismatch", "existing shape differ", "incompatible shapes",
+                   "Unknown value", "Unexpected axis value")  # fmt: skip
 
 
 def type_proto(value: Value) -> onnx.TypeProto:

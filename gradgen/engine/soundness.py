@@ -39,7 +39,11 @@ def check_sound(proto: onnx.ModelProto) -> None:
         GradientError: that names the first such thing.
     """
     try:
+        "".join((proto.producer_name, proto.producer_version, proto.domain, proto.doc_string))
         "".join(text for entry in proto.metadata_props for text in (entry.key, entry.value))
+        for entry in proto.opset_import:
+            if not 0 < entry.version < 2**31:
+                raise GradientError(f"the model is not valid: it imports version {entry.version} of '{entry.domain}'")
         for graph, within in _graphs(proto):
             _check_graph(graph, within)
     except (UnicodeDecodeError, TypeError) as error:  # what is no UTF-8 is read as bytes, or not at all
