@@ -79,7 +79,8 @@ class Checkpoint:
             return
         steady = {node for node in forward if _is_kept(node, linker)}
         free = _free_values(graph, forward, self._inputs, steady)
-        kept = {v for node in steady for v in node.outputs} | {*self._inputs, *graph.outputs}
+        kept = {v for node in steady for v in node.outputs} | self._inputs
+        kept |= {v for node in forward for v in node.outputs if v.is_graph_output()}
         if self._auto:
             cuts, borders = choose(forward, backward, free | kept)
         else:
