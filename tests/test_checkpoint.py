@@ -250,6 +250,25 @@ def test_control_flow_is_computed_anew_as_a_unit(op):
     assert again(result)["Tanh"] == 1
 
 
+def test_running_statistics_are_updated_once():
+    """onnxruntime may write the new ones over those that it is fed."""
+    proto = model(
+        "g (float[4, 6] x, float[6] s, float[6] mean, float[6] var) => (float[4, 6] y, float[6] m, float[6] v) { "
+        "a = Sin(x) n, m, v = BatchNormalization <training_mode: int = 1> (a, s, s, mean, var) b = Sin(n) c = Exp(b) "
+        "d = Sin(c) y = Mul(d, d) }"
+    )
+    ones = np.ones(6, np.float32)
+    inputs = {"x": feeds()["x"], "s": ones, "mean": ones * 0, "var": ones, "grad_y": np.ones((4, 6), np.float32)}
+    options = {"wrt": ["x", "s"], "of": ["y"]}
+    copies = {k: v.copy() for k, v in inputs.items()}
+    want, result = run(derived(proto, None, **options), copies)[0], derived(proto, ["b"], **options)
+    assert again(result) == {"Sin": 1}
+    got = run(result, inputs)[0]
+    for name in want:
+        np.testing.assert_array_equal(got[name], want[name])
+    np.testing.assert_allclose(got["m"], 0.1 * np.sin(inputs["x"]).mean(0), rtol=1e-5, atol=1e-6)
+
+
 def test_a_skip_connection_is_computed_anew_once():
     proto = ladder(8, tail="s = Mul(t0, t7) y = Mul(s, t2)")
     result = check_same(proto, ["t3", "t5"], seeded(proto, feeds()))
