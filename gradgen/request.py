@@ -21,7 +21,7 @@ from gradgen.rules.lang import OPSET
 _FLOAT_CODES = {int(t) for t in FLOATS}
 NAMES_KEY = "gradgen.names"
 FIXED_KEY = "gradgen.fixed"
-DERIVED = ("gradient", "tangent out", "hvp out")
+DERIVED = ("gradient", "tangent out", "hvp out", "jacobian", "hessian")
 """The roles of outputs that hold derivatives."""
 
 

@@ -14,6 +14,7 @@ import onnx
 
 from gradgen.api import vjp
 from gradgen.differences import GradientCheck, Verdict, check_gradients
+from gradgen.engine.custom import runnable
 from gradgen.engine.external import BASE_KEY, settle_external
 from gradgen.engine.protos import imports
 from gradgen.engine.reading import Model, read
@@ -86,6 +87,7 @@ def verify(
         GradientError: what `vjp` raises; feeds that do not fit; a model that no engine runs at this point.
     """
     primal, point = make_feeds(_read(model), feeds, seed)
+    primal = runnable(primal, registry_of(registry))
     rules = Rules(registry_of(registry), imports(primal))
     primal = number_draws(primal, lambda f: rules.find(f.domain, f.name) is not None)
     make = functools.partial(vjp, primal, wrt, of, registry=registry)

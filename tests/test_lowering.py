@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import onnx.backend.test
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from click.testing import CliRunner
+from lowering_models import TRAINING, differences, draw, gradient, lower, model, run
 from onnx import numpy_helper, parser
 
 import gradgen
@@ -19,55 +19,6 @@ from gradgen.cli import cli
 from gradgen.evaluate import Evaluator
 
 SIMPLE = Path(onnx.backend.test.__file__).parent / "data" / "simple"
-TRAINING = "ai.onnx.preview.training"
-
-
-def model(text: str, opset: int = 21, **initializers: np.ndarray) -> onnx.ModelProto:
-    proto = parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}, "{TRAINING}" : 1]> {text}')
-    proto.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), n) for n, a in initializers.items())
-    return proto
-
-
-def gradient(outputs: str, inputs: str, xs: str, y: str, zs: str = "") -> str:
-    """The text of a Gradient node; names are separated by blanks."""
-
-    def strings(names: str) -> str:
-        return ", ".join(f'"{n}"' for n in names.split())
-
-    named = f", zs = [{strings(zs)}]" if zs else ""
-    return f'{outputs} = {TRAINING}.Gradient <xs = [{strings(xs)}]{named}, y = "{y}"> ({inputs})'
-
-
-def lower(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The lowered model, checked: nothing of the training domain is left."""
-    before = proto.SerializeToString()
-    found = gradgen.lower_gradient_ops(proto)
-    assert proto.SerializeToString() == before
-    onnx.checker.check_model(found, full_check=True)
-    assert {e.domain for e in found.opset_import} == {""}
-    assert all(not n.domain for n in found.graph.node)
-    assert [o.name for o in found.graph.output] == [o.name for o in proto.graph.output]
-    return found
-
-
-def run(proto: onnx.ModelProto, **feeds: np.ndarray) -> dict[str, np.ndarray]:
-    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    return dict(zip([o.name for o in session.get_outputs()], session.run(None, feeds), strict=True))
-
-
-def differences(fn, point: np.ndarray, step: float = 1e-6) -> np.ndarray:
-    """Central differences of the sum of what a function returns, element by element."""
-    found = np.zeros_like(point)
-    for index in np.ndindex(point.shape):
-        ahead, behind = point.copy(), point.copy()
-        ahead[index] += step
-        behind[index] -= step
-        found[index] = (np.sum(fn(ahead)) - np.sum(fn(behind))) / (2 * step)
-    return found
-
-
-def draw(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng([seed, *shape]).standard_normal(shape)
 
 
 def ops(proto: onnx.ModelProto) -> list[str]:
@@ -272,81 +223,6 @@ def test_noise_that_does_not_depend_on_the_given_values_is_drawn_once():
     np.testing.assert_allclose(found["dx"], np.cos(v) * found["noise"], rtol=1e-12)
 
 
-def test_in_the_body_of_a_loop():
-    """Newton's method: the derivative at each iterate."""
-    text = f"""g (double x0, int64 n) => (double x) {{
-      one = Constant <value_int = 1> ()
-      go = Cast <to = 9> (one)
-      x = Loop (n, go, x0) <body = b (int64 i, bool c, double a) => (bool d, double next) {{
-        d = Identity(c)
-        square = Mul(a, a)
-        y = Sub(square, two)
-        {gradient("slope", "a", "a", "y")}
-        step = Div(y, slope)
-        next = Sub(a, step)
-      }}> }}"""
-    found = run(lower(model(text, two=np.array(2.0))), x0=np.array(1.0), n=np.array(6))
-    np.testing.assert_allclose(found["x"], np.sqrt(2), rtol=1e-12)
-
-
-def test_a_loop_with_a_gradient_in_it_is_differentiated():
-    text = f"""g (double[3] x, int64 n) => (double[3] y, double[3] dx) {{
-      one = Constant <value_int = 1> ()
-      go = Cast <to = 9> (one)
-      y = Loop (n, go, x) <body = b (int64 i, bool c, double[3] a) => (bool d, double[3] next) {{
-        d = Identity(c)
-        e = Sin(a)
-        {gradient("slope", "a", "a", "e")}
-        next = Mul(slope, a)
-      }}>
-      {gradient("dx", "x, n", "x", "y", "n")} }}"""
-
-    def value(x):
-        for _ in range(3):
-            x = np.cos(x) * x
-        return x
-
-    x = draw(3)
-    found = run(lower(model(text)), x=x, n=np.array(3))
-    np.testing.assert_allclose(found["y"], value(x), rtol=1e-12)
-    np.testing.assert_allclose(found["dx"], differences(value, x), rtol=1e-6, atol=1e-8)
-
-
-def test_in_a_branch_with_values_of_the_graph_around_it():
-    text = f"""g (double[3] x, bool c) => (double[3] z) {{
-      z = If (c) <
-        then_branch = t () => (double[3] u) {{ y = Sin(x)
-          {gradient("u", "x", "x", "y")} }},
-        else_branch = e () => (double[3] v) {{ v = Neg(x) }}> }}"""
-    lowered = lower(model(text))
-    x = draw(3)
-    np.testing.assert_allclose(run(lowered, x=x, c=np.array(True))["z"], np.cos(x), rtol=1e-12)
-    np.testing.assert_allclose(run(lowered, x=x, c=np.array(False))["z"], -x)
-
-
-def test_a_node_with_a_body_runs_again_at_other_values():
-    text = f"""g (double[3] x, double[3] v, int64 n) => (double[3] y, double[3] dx) {{
-      one = Constant <value_int = 1> ()
-      go = Cast <to = 9> (one)
-      y = Loop (n, go, x) <body = b (int64 i, bool c, double[3] a) => (bool d, double[3] next) {{
-        d = Identity(c)
-        s = Sin(a)
-        next = Mul(s, x)
-      }}>
-      {gradient("dx", "v, n", "x", "y", "n")} }}"""
-
-    def value(x):
-        a = x
-        for _ in range(3):
-            a = np.sin(a) * x
-        return a
-
-    x, v = draw(3), draw(3, seed=1)
-    found = run(lower(model(text)), x=x, v=v, n=np.array(3))
-    np.testing.assert_allclose(found["y"], value(x), rtol=1e-12)
-    np.testing.assert_allclose(found["dx"], differences(value, v), rtol=1e-6, atol=1e-8)
-
-
 def test_in_a_function_of_the_model():
     proto = parser.parse_model(
         f"""<ir_version: 10, opset_import: ["" : 21, "own" : 1]>
@@ -432,19 +308,6 @@ def test_errors_name_the_node_and_the_reason(case):
     with pytest.raises(gradgen.GradientError) as error:
         gradgen.lower_gradient_ops(proto)
     assert message in str(error.value)
-
-
-def test_a_path_that_leads_out_of_the_body_is_refused():
-    text = f"""g (double[3] x, bool c) => (double[3] z) {{
-      h = Exp(x)
-      z = If (c) <
-        then_branch = t () => (double[3] u) {{ y = Sin(h)
-          {gradient("u", "x", "x", "y")} }},
-        else_branch = e () => (double[3] v) {{ v = Neg(x) }}> }}"""
-    with pytest.raises(
-        gradgen.GradientError, match="Gradient node 'u': y: 'y' depends on 'x' through 'h', which is compu"
-    ):
-        gradgen.lower_gradient_ops(model(text))
 
 
 def test_the_command(tmp_path):

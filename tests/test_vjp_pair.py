@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import warnings
 from pathlib import Path
@@ -14,9 +13,9 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from onnx import numpy_helper, parser
+from torch_cases import load_cases
 
 import gradgen
-from gradgen.transforms.partition import kept_values, operands, size_of
 
 DATA = Path(__file__).parent / "data"
 Arrays = dict[str, np.ndarray]
@@ -218,7 +217,7 @@ def names_of_ops(proto: onnx.ModelProto) -> set[str]:
     return {n.op_type for n in proto.graph.node}
 
 
-def test_noise_that_only_the_gradient_needs_is_drawn_forward():
+def test_noise_is_drawn_once():
     proto = model(
         """g (float[N,4] x) => (float[N,4] y) {
         noise = RandomNormalLike(x)
@@ -231,6 +230,34 @@ def test_noise_that_only_the_gradient_needs_is_drawn_forward():
     kept = run(forward, feeds)
     found = run(backward, {**feeds, **kept, "grad_y": np.ones((3, 4), np.float32)})["grad_x"]
     np.testing.assert_allclose(found * feeds["x"], kept["y"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("case", load_cases()[::7], ids=lambda c: c.name)
+def test_models_from_torch(case):
+    if case.refused:
+        return
+    asked = {"wrt": list(case.gradients), "of": list(case.cotangents)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gradgen.GradientWarning)
+        whole, (forward, backward) = gradgen.vjp(case.path, **asked), gradgen.vjp_pair(case.path, **asked)
+    seeds = {f"grad_{n}": array for n, array in case.cotangents.items()}
+    kept = run(forward, case.inputs)
+    found = {**kept, **run(backward, {**case.inputs, **kept, **seeds})}
+    for name, array in run(whole, {**case.inputs, **seeds}).items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+def test_the_pair_of_a_gradient_model():
+    first = gradgen.vjp(MLP, wrt=["x"])
+    forward, backward = gradgen.vjp_pair(first, wrt=["x", "grad_y"], of=["grad_x"])
+    assert names_of(backward.graph.output) == ["grad2_x", "grad2_grad_y"]
+    feeds = {"x": draw(5, 3), "grad_y": draw(5, 2)}
+    kept = run(forward, feeds)
+    seeds = {"grad2_grad_x": draw(5, 3, seed=9)}
+    found = run(backward, {**feeds, **kept, **seeds})
+    want = run(gradgen.vjp(first, wrt=["x", "grad_y"], of=["grad_x"]), {**feeds, **seeds})
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, want[name])
 
 
 def test_a_mask_is_kept_in_place_of_the_value_it_was_made_from():
@@ -298,58 +325,3 @@ def test_an_ir_model_gives_ir_models():
     found = gradgen.vjp_pair(ir.from_proto(MLP))
     assert all(isinstance(m, ir.Model) for m in found)
     assert names_of(found[1].graph.outputs) == ["grad_x"]
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_the_kept_values_take_the_fewest_bytes(seed):
-    """All ways of running the free nodes at once or later are tried."""
-    rng = np.random.default_rng(seed)
-    start = [ir.Value(name=f"x{i}", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1])) for i in range(2)]
-    given = ir.Value(name="ct", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1]))
-    nodes: list[ir.Node] = []
-
-    def node(inputs, name):
-        size = int(rng.integers(1, 9)) * 100
-        out = ir.Value(name=name, type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([size]))
-        nodes.append(ir.Node("", "Sum", inputs, outputs=[out], name=name))
-        return out
-
-    def some(values, most):
-        return [values[i] for i in rng.choice(len(values), min(len(values), int(rng.integers(1, most + 1))), False)]
-
-    forward = list(start)
-    for i in range(4):
-        forward.append(node(some(forward, 2), f"f{i}"))
-    last = node(forward[2:], "y")
-    free = []
-    for i in range(8):
-        free.append(node(some([*forward[2:], *free], 2), f"m{i}"))
-    back = given
-    for i in range(4):
-        back = node([back, *some(free, 2), *(some(forward[2:], 1) if rng.random() < 0.2 else [])], f"b{i}")
-    graph = ir.Graph([*start, given], [last, back], nodes=nodes)
-    kept = kept_values(graph, [last], [given], [back], {*start, given, last}, lambda n: False)
-
-    fixed = {n for n in nodes if n.name[0] in "fy"}
-    later = {n for n in nodes if n.name[0] == "b"}
-    open_nodes = [n for n in nodes if n.name[0] == "m"]
-    best = None
-    for chosen in itertools.product([False, True], repeat=len(open_nodes)):
-        at_once = fixed | {n for n, c in zip(open_nodes, chosen, strict=True) if c}
-        if any(v.producer() not in at_once for n in at_once for v in operands(n) if v.producer() is not None):
-            continue
-        used = {n for n in open_nodes if n not in at_once} | later
-        crossing = {v for n in used for v in operands(n) if v.producer() in at_once and v is not last}
-        # A free node whose result nobody reads is not run at all.
-        total = sum(map(size_of, crossing))
-        best = total if best is None else min(best, total)
-    assert sum(map(size_of, kept)) <= best
-    known = {*start, given, last, *kept}
-    pending, seen = [back.producer()], set()
-    while pending:  # what is kept is enough: no forward node has to run later
-        here = pending.pop()
-        if here in seen:
-            continue
-        seen.add(here)
-        assert here not in fixed
-        pending.extend(v.producer() for v in operands(here) if v not in known)

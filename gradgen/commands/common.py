@@ -70,9 +70,13 @@ class one_line:  # noqa: N801  (a context manager reads as a verb)
 
 def _spelt(message: str) -> str:
     """A message about the arguments of a call, with the options of the command line."""
-    return message.replace('reduce="sum"', "--reduce sum").replace(
-        "name initializers in wrt", "pass --wrt initializers"
-    )
+    for python, option in (
+        ('reduce="sum"', "--reduce sum"),
+        ('reduce="element"', "--reduce element"),
+        ("name initializers in wrt", "pass --wrt initializers"),
+    ):
+        message = message.replace(python, option)
+    return message
 
 
 def counted(number: int, noun: str) -> str:

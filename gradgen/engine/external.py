@@ -14,20 +14,34 @@ from gradgen.errors import GradientError
 
 BASE_KEY = "gradgen.external_data_folder"
 PROTO_LIMIT = 2**31 - 1  # bytes: the most that a protobuf message holds
+# The folders that gradgen has noted in this process. The note of any other may come from whoever wrote the model.
+_NOTED: set[str] = set()
+
+
+def note_base(base: Path) -> str:
+    """What gradgen writes into a model's metadata of the folder of its external data."""
+    noted = str(base.resolve())
+    _NOTED.add(noted)
+    return noted
+
+
+def noted_base(model: onnx.ModelProto) -> Path | None:
+    """The folder that gradgen has noted in a model's metadata, in this process."""
+    noted = next((p.value for p in model.metadata_props if p.key == BASE_KEY), "")
+    return Path(noted) if noted in _NOTED else None
 
 
 def base_of(model: onnx.ModelProto | ir.Model) -> tuple[onnx.ModelProto, Path]:
     """A copy of a model as a ModelProto, and the folder that its external data is in.
 
-    That of a ModelProto is what gradgen noted in its metadata, or the working directory; the tensors of an onnx_ir
-    model know theirs, and where there are several the tensors of all but the first are read into memory.
+    That of a ModelProto is what gradgen noted in its metadata in this process, or the working directory; the tensors of
+    an onnx_ir model know theirs, and where there are several the tensors of all but the first are read into memory.
     """
     if isinstance(model, onnx.ModelProto):
         check_size(model, "the model")
         proto = onnx.ModelProto()
         proto.CopyFrom(model)
-        noted = next((p.value for p in model.metadata_props if p.key == BASE_KEY), "")
-        return proto, Path(noted)
+        return proto, noted_base(model) or Path()
     proto = ir.to_proto(model)
     check_size(proto, "the model")
     external = {n: t for n, v in model.graph.initializers.items() if isinstance(t := v.const_value, ir.ExternalTensor)}

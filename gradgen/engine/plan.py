@@ -14,9 +14,9 @@ from gradgen.engine.defaults import default_attributes
 from gradgen.engine.expand import replace_value
 from gradgen.engine.labels import node_label
 from gradgen.engine.link import Linker
-from gradgen.engine.registry import rule_function
+from gradgen.engine.registry import Registry, form_body, form_function, rule_function
 from gradgen.engine.rows import Form, Row
-from gradgen.engine.specialise import plain
+from gradgen.engine.specialise import keywords, plain
 from gradgen.engine.surgery import remove_node
 from gradgen.engine.values import Value, is_float
 from gradgen.errors import GradientError
@@ -76,7 +76,11 @@ def _exists(value: ir.Value | None) -> bool:
 
 def bind_attributes(node: ir.Node, row: Row, linker: Linker) -> dict[str, ir.Attr]:
     """The node's attributes with the schema's defaults, and those that depend on the node (strides, pads, …)."""
-    attributes = {**default_attributes(node.domain, node.op_type, linker.version(node)), **node.attributes}
+    defaults = {
+        **default_attributes(node.domain, node.op_type, linker.version(node)),
+        **body_defaults(row, linker.registry),
+    }
+    attributes = {**defaults, **node.attributes}
     if row.defaults:
         names: dict[str, str] = {}
         known = {
@@ -89,6 +93,16 @@ def bind_attributes(node: ir.Node, row: Row, linker: Linker) -> dict[str, ir.Att
         resolved = resolve({k: plain(a) for k, a in attributes.items()}, known)
         attributes.update(ir_attributes(resolved))
     return attributes
+
+
+def body_defaults(row: Row, registry: Registry) -> dict[str, ir.Attr]:
+    """The defaults of an op that has no schema: those of its forward body, which its rule gets too."""
+    form = row.forward
+    if form is None or not row.forms:
+        return {}
+    if form.kind == "traced":
+        return ir_attributes(keywords(form_function(form)))
+    return {n: a for n, a in form_body(form, registry).attributes.items() if a.value is not None}
 
 
 def ir_attributes(values: Mapping[str, Any]) -> dict[str, ir.Attr]:

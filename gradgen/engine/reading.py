@@ -17,7 +17,7 @@ import onnx_ir as ir
 from google.protobuf import json_format, text_format
 from google.protobuf.message import DecodeError
 
-from gradgen.engine.external import BASE_KEY, all_external, base_of, check_size, settle_external
+from gradgen.engine.external import BASE_KEY, all_external, base_of, check_size, note_base, settle_external
 from gradgen.engine.protos import all_graphs, all_nodes, subgraphs
 from gradgen.engine.soundness import check_bodies, check_sound
 from gradgen.errors import GradientError
@@ -52,7 +52,7 @@ def read(model: Model) -> tuple[onnx.ModelProto, bool]:
     check_size(proto, where)
     props = {p.key: p.value for p in proto.metadata_props if p.key != BASE_KEY}
     if external:
-        props[BASE_KEY] = str(base.resolve())
+        props[BASE_KEY] = note_base(base)
     onnx.helper.set_model_props(proto, props)
     return proto, isinstance(model, ir.Model)
 
@@ -85,6 +85,8 @@ def check(proto: onnx.ModelProto) -> None:
     for entry in proto.opset_import:
         if entry.domain in ("", "ai.onnx") and entry.version > newest:
             raise GradientError(f"the model needs opset {entry.version}; the installed onnx knows up to {newest}")
+        if not 0 < entry.version < 2**31:
+            raise GradientError(f"the model is not valid: it imports version {entry.version} of '{entry.domain}'")
     try:
         onnx.checker.check_model(_skeleton(proto))
     except (onnx.checker.ValidationError, RuntimeError, TypeError, ValueError) as error:

@@ -22,7 +22,13 @@ MAX_NODES = 100_000  # that the functions of a model may stand for, beside 20 fo
 _TYPES = {int(t) for t in ir.DataType}
 _NO_SIZE = {int(ir.DataType.UNDEFINED), int(ir.DataType.STRING)}
 _STANDARD = ("", "ai.onnx")
-_SMALL = {"axis", "group", "batch_axis", "keepdims", "blocksize"}  # attributes that onnx's own code takes for an int32
+_SMALL = {"axis", "group", "batch_axis", "blocksize"}  # attributes that onnx's own code takes for an int32
+# Attributes that say yes or no. What onnx takes 7 for differs from operator to operator, and from that of runtimes.
+_FLAGS = {
+    "align_corners", "ceil_mode", "center_point_box", "count_include_pad", "exclusive", "fmod", "is_causal", "keepdims",
+    "largest", "noop_with_empty_axes", "reverse", "sorted", "transA", "transB", "allowzero", "input_forget",
+    "linear_before_reset", "onesided", "training_mode", "select_last_index", "exclude_outside",
+}  # fmt: skip
 Graph = onnx.GraphProto | onnx.FunctionProto
 
 
@@ -132,7 +138,8 @@ def _check_attributes(node: onnx.NodeProto, within: bool) -> None:
             _check_sparse(attribute.sparse_tensor, place)
         if attribute.s and node.domain in _STANDARD:
             attribute.s.decode()
-        wrong = attribute.name in _SMALL and not -(2**31) <= attribute.i < 2**31
+        wrong = attribute.name in _FLAGS and not 0 <= attribute.i <= 1
+        wrong |= attribute.name in _SMALL and not -(2**31) <= attribute.i < 2**31
         # onnx's inference makes room for as many results as the attribute says.
         wrong |= node.op_type == "Split" and attribute.name == "num_outputs" and attribute.i != len(node.output)
         if node.domain in _STANDARD and wrong:

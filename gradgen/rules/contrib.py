@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from gradgen.engine.values import UnknownTypeError
 from gradgen.errors import GradientError
 from gradgen.rules.lang import forward, op
 
@@ -231,6 +232,8 @@ def attend(q, k, v, scale, bias=None, causal=False, softcap=0.0, window=-1, last
         if window > 0:
             hidden = op.Or(hidden, op.LessOrEqual(column, row - window))
         hidden = hidden if last is None else op.Or(hidden, op.Greater(column, last))
+        if scores.dtype is None:
+            raise UnknownTypeError("the element type of the query is unknown")
         scores = op.Where(hidden, np.finfo(scores.dtype.numpy()).min.item(), scores)
     result = op.MatMul(op.Softmax(scores, axis=-1), v)
     if last is None or window <= 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from gradgen.request import FIXED_KEY
 from gradgen.rules.library import zeros_like
 from gradgen.rules.rewrites import rewrite
 from gradgen.transforms.gradient_ops import count_gradients, fill_gradients, is_marked, mark_gradients
-from gradgen.transforms.partition import operands
+from gradgen.transforms.partition import SMALL, operands
 
 
 def lower_gradient_ops(model: Model, *, registry: Registry | None = None) -> Any:
@@ -243,8 +244,9 @@ def _run_again(original: ir.Node, moved: dict[ir.Value, ir.Value | None], same: 
 def _ones(y: ir.Value, linker: Linker) -> ir.Value:
     shape = ir_shape(y)
     assert y.dtype is not None
-    if shape is not None and all(d == 1 for d in shape):
-        return linker.constants.get(np.ones([1 for _ in shape], y.dtype.numpy()))
+    sizes = [d for d in shape or () if isinstance(d, int)]
+    if shape is not None and len(sizes) == len(shape) and math.prod(sizes) <= SMALL:
+        return linker.constants.get(np.ones(sizes, y.dtype.numpy()))  # rules leave factors of one out
     one = linker.constants.get(np.ones((), y.dtype.numpy()))
     return linker.node("Add", [linker.library(zeros_like, y), one], y, f"{y.name}/seed")
 

@@ -28,6 +28,7 @@ def vjp_pair(
     *,
     closed: bool = False,
     straight_through: bool = False,
+    portable: bool = False,
     registry: Registry | None = None,
 ) -> tuple[Any, Any]:
     """The vector–Jacobian product of a model as two models: forward now, backward later.
@@ -42,7 +43,7 @@ def vjp_pair(
         of: names of float outputs or intermediate values (which become outputs); by default every float output.
         closed: False lets the backward model read the model's own inputs and outputs, under their names, so that
             nothing is copied that the caller has anyway; True makes it read residuals and cotangents alone.
-        straight_through: pass gradients through quantisation; see `vjp`.
+        straight_through, portable: as in `vjp`.
         registry: rules to use in place of the registered ones.
 
     Returns:
@@ -62,7 +63,7 @@ def vjp_pair(
         GradientError: as `vjp`; and for a residual whose type is unknown.
     """
     before, as_ir = read(model)
-    found = vjp(before, wrt, of, straight_through=straight_through, registry=registry)
+    found = vjp(before, wrt, of, straight_through=straight_through, portable=portable, registry=registry)
     with paused_collector():
         sides = [ir.from_proto(found), ir.from_proto(found)]
         given, results = _added(before, found)
