@@ -27,7 +27,7 @@ from gradgen.engine.reading import read
 from gradgen.engine.registry import Registry, Rules, registered, registry_of
 from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_initializers
 from gradgen.engine.subgraphs import all_values
-from gradgen.engine.through import Through, pass_through, stops
+from gradgen.engine.through import Through, pass_through, quantises, stops
 from gradgen.errors import GradientError, GradientWarning
 from gradgen.request import FIXED_KEY, NAMES_KEY, check_fixed, find_values, parameter_values, stored_parameters
 from gradgen.rules.lang import OPSET
@@ -176,7 +176,7 @@ def _differentiate(
     linker_type = Linker if options.inline else CallLinker
     linker = linker_type(graph, registry, prepared.opset, knowledge, names, Constants(graph, names))
     strays: dict[ir.Value, ir.Value] = {}
-    expand_where(graph, linker, lambda node: node.domain == STRAY, strays)
+    expand_where(graph, linker, lambda node: node.domain == STRAY or quantises(node, linker), strays)
     sources, targets = [strays.get(v, v) for v in sources], [strays.get(v, v) for v in targets]
     through = pass_through(graph, sources, linker) if options.straight_through else Through()
     sources, targets = [through.replaced.get(v, v) for v in sources], [through.replaced.get(v, v) for v in targets]
