@@ -247,6 +247,15 @@ ROWS = (
         outputs=("output",),
         forms=(
             Form(
+                "softmax_vjp__selected",
+                "compiled",
+                "gradgen.rules.activation",
+                ("doutput", "output"),
+                ("dinput",),
+                attributes=("axis",),
+                when="selected(output)",
+            ),
+            Form(
                 "softmax_vjp",
                 "compiled",
                 "gradgen.rules.activation",
@@ -265,6 +274,15 @@ ROWS = (
         inputs=("input",),
         outputs=("output",),
         forms=(
+            Form(
+                "logsoftmax_vjp__selected",
+                "compiled",
+                "gradgen.rules.activation",
+                ("doutput", "output"),
+                ("dinput",),
+                attributes=("axis",),
+                when="selected(output)",
+            ),
             Form(
                 "logsoftmax_vjp",
                 "compiled",
@@ -285,6 +303,7 @@ ROWS = (
         outputs=("C",),
         forms=(Form("add_vjp", "compiled", "gradgen.rules.arithmetic", ("dC", "A", "B"), ("dA", "dB")),),
         module="gradgen.rules.arithmetic",
+        linear=(("A", "B"),),
     ),
     # arithmetic.toml, [Sub]
     Row(
@@ -295,6 +314,7 @@ ROWS = (
         outputs=("C",),
         forms=(Form("sub_vjp", "compiled", "gradgen.rules.arithmetic", ("dC", "A", "B"), ("dA", "dB")),),
         module="gradgen.rules.arithmetic",
+        linear=(("A", "B"),),
     ),
     # arithmetic.toml, [Mul]
     Row(
@@ -305,6 +325,7 @@ ROWS = (
         outputs=("C",),
         forms=(Form("mul_vjp", "compiled", "gradgen.rules.arithmetic", ("dC", "A", "B"), ("dA", "dB")),),
         module="gradgen.rules.arithmetic",
+        linear=(("A",), ("B",)),
     ),
     # arithmetic.toml, [Div]
     Row(
@@ -458,6 +479,8 @@ ROWS = (
             Form("where_vjp", "compiled", "gradgen.rules.arithmetic", ("doutput", "condition", "X", "Y"), ("dX", "dY")),
         ),
         module="gradgen.rules.arithmetic",
+        selects=("X", "Y"),
+        linear=(("X", "Y"),),
     ),
     # arithmetic.toml, [Sum]
     Row(
@@ -468,6 +491,7 @@ ROWS = (
         outputs=("sum",),
         forms=(Form("sum_vjp", "traced", "gradgen.rules.arithmetic", ("dsum", "data_0"), ("ddata_0",)),),
         module="gradgen.rules.arithmetic",
+        linear=(("data_0",),),
     ),
     # arithmetic.toml, [Mean]
     Row(
@@ -478,6 +502,7 @@ ROWS = (
         outputs=("mean",),
         forms=(Form("mean_vjp", "traced", "gradgen.rules.arithmetic", ("dmean", "data_0"), ("ddata_0",)),),
         module="gradgen.rules.arithmetic",
+        linear=(("data_0",),),
     ),
     # arithmetic.toml, [Max]
     Row(
@@ -1162,6 +1187,15 @@ ROWS = (
                 when="rank(X) == 4 and dim(X, 2) >= 24 and group == 1 and strides[0] == 1 and auto_pad == 'NOTSET' and 4 * (dim(W, 0) * kernel_shape[0] + dim(X, 1) * kernel_shape[1]) <= 3 * dim(X, 1) * kernel_shape[0] * kernel_shape[1]",
             ),
             Form(
+                "conv_vjp__separable",
+                "traced",
+                "gradgen.rules.conv",
+                ("dY", "X", "W"),
+                ("dX", "dW", "dB"),
+                attributes=("kernel_shape", "strides", "pads", "dilations"),
+                when="rank(X) == 4 and dim(X, 2) >= 12 and size(X) >= 65536 and group == 1 and strides[0] == 1 and auto_pad == 'NOTSET' and dim(W, 0) * kernel_shape[0] + dim(X, 1) * kernel_shape[1] <= dim(X, 1) * kernel_shape[0] * kernel_shape[1]",
+            ),
+            Form(
                 "conv_vjp",
                 "traced",
                 "gradgen.rules.conv",
@@ -1172,6 +1206,7 @@ ROWS = (
         ),
         defaults="conv_defaults",
         module="gradgen.rules.conv",
+        linear=(("X", "B?"), ("W", "B?")),
     ),
     # conv.toml, [ConvTranspose]
     Row(
@@ -1201,6 +1236,7 @@ ROWS = (
         ),
         defaults="conv_transpose_defaults",
         module="gradgen.rules.conv",
+        linear=(("X", "B?"), ("W", "B?")),
     ),
     # conv.toml, [Col2Im]
     Row(
@@ -1297,6 +1333,14 @@ ROWS = (
                 when="axis == 0 and rank(data) == 2 and dim(data, 0) > 0 and dim(data, 0) <= 64 and dim(data, 1) > 0",
             ),
             Form(
+                "gather_vjp__flat",
+                "traced",
+                "gradgen.rules.index",
+                ("doutput", "data", "indices"),
+                ("ddata",),
+                when="axis == 0 and rank(data) == 2 and size(indices) * dim(data, 1) >= 65536 and size(data) <= 2147483647",
+            ),
+            Form(
                 "gather_vjp",
                 "traced",
                 "gradgen.rules.index",
@@ -1306,6 +1350,8 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.index",
+        selects=("data",),
+        linear=(("data",),),
     ),
     # index.toml, [GatherElements]
     Row(
@@ -1325,6 +1371,8 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.index",
+        selects=("data",),
+        linear=(("data",),),
     ),
     # index.toml, [ScatterElements]
     Row(
@@ -1354,6 +1402,14 @@ ROWS = (
         outputs=("output",),
         forms=(
             Form(
+                "gather_nd_vjp__flat",
+                "traced",
+                "gradgen.rules.index",
+                ("doutput", "data", "indices"),
+                ("ddata",),
+                when="batch_dims == 0 and rank(data) == 2 and dim(indices, -1) == 1 and size(indices) * dim(data, 1) >= 65536 and size(data) <= 2147483647",
+            ),
+            Form(
                 "gather_nd_vjp",
                 "traced",
                 "gradgen.rules.index",
@@ -1363,6 +1419,8 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.index",
+        selects=("data",),
+        linear=(("data",),),
     ),
     # index.toml, [ScatterND]
     Row(
@@ -1424,6 +1482,7 @@ ROWS = (
         outputs=("Y",),
         forms=(Form("matmul_vjp", "traced", "gradgen.rules.linalg", ("dY", "A", "B"), ("dA", "dB")),),
         module="gradgen.rules.linalg",
+        linear=(("A",), ("B",)),
     ),
     # linalg.toml, [Gemm]
     Row(
@@ -1443,6 +1502,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.linalg",
+        linear=(("A", "C?"), ("B", "C?")),
     ),
     # linalg.toml, [Einsum]
     Row(
@@ -1484,6 +1544,7 @@ ROWS = (
             Form("trilu_vjp", "compiled", "gradgen.rules.linalg", ("doutput", "k"), ("dinput",), attributes=("upper",)),
         ),
         module="gradgen.rules.linalg",
+        linear=(("input",),),
     ),
     # loss.toml, [SoftmaxCrossEntropyLoss]
     Row(
@@ -2359,7 +2420,7 @@ ROWS = (
                 ("dY", "X", "Scale", "B", "InvStdDev"),
                 ("dX", "dScale", "dB"),
                 attributes=("axis", "epsilon"),
-                when="dtype(X) == 'float' and stash_type == 1",
+                when="not portable and dtype(X) == 'float' and stash_type == 1",
             ),
             Form(
                 "layer_normalization_vjp",
@@ -2489,6 +2550,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.pad",
+        linear=(("data", "constant_value?"),),
     ),
     # pool.toml, [MaxPool]
     Row(
@@ -2499,13 +2561,13 @@ ROWS = (
         outputs=("Y", "Indices"),
         forms=(
             Form(
-                "max_pool_vjp__unpool",
-                "compiled",
+                "max_pool_vjp__codes",
+                "traced",
                 "gradgen.rules.pool",
-                ("dY", "X", "Indices"),
+                ("dY", "X", "Y"),
                 ("dX",),
-                attributes=("kernel_shape", "strides"),
-                when="strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 3 and dim(X, 2) % kernel_shape[0] == 0",
+                attributes=("kernel_shape",),
+                when="not transposed and not portable and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 4 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 3) % kernel_shape[1] == 0 and size(X) >= 262144 and size(X) <= 16777216",
             ),
             Form(
                 "max_pool_vjp__unpool",
@@ -2514,7 +2576,7 @@ ROWS = (
                 ("dY", "X", "Indices"),
                 ("dX",),
                 attributes=("kernel_shape", "strides"),
-                when="strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 4 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 3) % kernel_shape[1] == 0",
+                when="not transposed and not portable and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 3 and dim(X, 2) % kernel_shape[0] == 0",
             ),
             Form(
                 "max_pool_vjp__unpool",
@@ -2523,7 +2585,43 @@ ROWS = (
                 ("dY", "X", "Indices"),
                 ("dX",),
                 attributes=("kernel_shape", "strides"),
-                when="strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 5 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 3) % kernel_shape[1] == 0 and dim(X, 4) % kernel_shape[2] == 0",
+                when="not transposed and not portable and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 4 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 3) % kernel_shape[1] == 0",
+            ),
+            Form(
+                "max_pool_vjp__unpool",
+                "compiled",
+                "gradgen.rules.pool",
+                ("dY", "X", "Indices"),
+                ("dX",),
+                attributes=("kernel_shape", "strides"),
+                when="not transposed and not portable and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 5 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 3) % kernel_shape[1] == 0 and dim(X, 4) % kernel_shape[2] == 0",
+            ),
+            Form(
+                "max_pool_vjp__tiles",
+                "traced",
+                "gradgen.rules.pool",
+                ("dY", "X"),
+                ("dX",),
+                attributes=("kernel_shape",),
+                when="portable and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and rank(X) == 3 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 2) > 0",
+            ),
+            Form(
+                "max_pool_vjp__tiles",
+                "traced",
+                "gradgen.rules.pool",
+                ("dY", "X"),
+                ("dX",),
+                attributes=("kernel_shape",),
+                when="portable and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and rank(X) == 4 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 2) > 0 and dim(X, 3) % kernel_shape[1] == 0 and dim(X, 3) > 0",
+            ),
+            Form(
+                "max_pool_vjp__tiles",
+                "traced",
+                "gradgen.rules.pool",
+                ("dY", "X"),
+                ("dX",),
+                attributes=("kernel_shape",),
+                when="portable and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and rank(X) == 5 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 2) > 0 and dim(X, 3) % kernel_shape[1] == 0 and dim(X, 3) > 0 and dim(X, 4) % kernel_shape[2] == 0 and dim(X, 4) > 0",
             ),
             Form(
                 "max_pool_vjp",
@@ -2547,6 +2645,7 @@ ROWS = (
         forms=(Form("max_unpool_vjp", "traced", "gradgen.rules.pool", ("doutput", "X", "I", "output"), ("dX",)),),
         ignores=("kernel_shape", "strides", "pads"),
         module="gradgen.rules.pool",
+        linear=(("X",),),
     ),
     # pool.toml, [AveragePool]
     Row(
@@ -2593,6 +2692,7 @@ ROWS = (
         ),
         defaults="pool_defaults",
         module="gradgen.rules.pool",
+        linear=(("X",),),
     ),
     # pool.toml, [GlobalAveragePool]
     Row(
@@ -2603,6 +2703,7 @@ ROWS = (
         outputs=("Y",),
         forms=(Form("global_average_pool_vjp", "compiled", "gradgen.rules.pool", ("dY", "X"), ("dX",)),),
         module="gradgen.rules.pool",
+        linear=(("X",),),
     ),
     # pool.toml, [GlobalMaxPool]
     Row(
@@ -2611,7 +2712,7 @@ ROWS = (
         1,
         inputs=("X",),
         outputs=("Y",),
-        forms=(Form("global_max_pool_vjp", "compiled", "gradgen.rules.pool", ("dY", "X"), ("dX",)),),
+        forms=(Form("global_max_pool_vjp", "compiled", "gradgen.rules.pool", ("dY", "X", "Y"), ("dX",)),),
         module="gradgen.rules.pool",
     ),
     # pool.toml, [LpPool]
@@ -3106,6 +3207,7 @@ ROWS = (
         ),
         ignores=("noop_with_empty_axes",),
         module="gradgen.rules.reduce",
+        linear=(("data",),),
     ),
     # reduce.toml, [ReduceMean]
     Row(
@@ -3125,6 +3227,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.reduce",
+        linear=(("data",),),
     ),
     # reduce.toml, [ReduceMax]
     Row(
@@ -3300,6 +3403,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.reduce",
+        linear=(("x",),),
     ),
     # reduce.toml, [TopK]
     Row(
@@ -3651,6 +3755,7 @@ ROWS = (
         forms=(Form("reshape_vjp", "compiled", "gradgen.rules.shape", ("dreshaped", "data"), ("ddata",)),),
         ignores=("allowzero",),
         module="gradgen.rules.shape",
+        linear=(("data",),),
     ),
     # shape.toml, [Flatten]
     Row(
@@ -3662,6 +3767,7 @@ ROWS = (
         forms=(Form("flatten_vjp", "compiled", "gradgen.rules.shape", ("doutput", "input"), ("dinput",)),),
         ignores=("axis",),
         module="gradgen.rules.shape",
+        linear=(("input",),),
     ),
     # shape.toml, [Transpose]
     Row(
@@ -3684,6 +3790,7 @@ ROWS = (
         outputs=("squeezed",),
         forms=(Form("squeeze_vjp", "traced", "gradgen.rules.shape", ("dsqueezed", "data", "axes"), ("ddata",)),),
         module="gradgen.rules.shape",
+        linear=(("data",),),
     ),
     # shape.toml, [Unsqueeze]
     Row(
@@ -3694,6 +3801,7 @@ ROWS = (
         outputs=("expanded",),
         forms=(Form("unsqueeze_vjp", "traced", "gradgen.rules.shape", ("dexpanded", "data", "axes"), ("ddata",)),),
         module="gradgen.rules.shape",
+        linear=(("data",),),
     ),
     # shape.toml, [Expand]
     Row(
@@ -3704,6 +3812,7 @@ ROWS = (
         outputs=("output",),
         forms=(Form("expand_vjp", "traced", "gradgen.rules.shape", ("doutput", "input", "shape"), ("dinput",)),),
         module="gradgen.rules.shape",
+        linear=(("input",),),
     ),
     # shape.toml, [ReverseSequence]
     Row(
@@ -3742,6 +3851,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.shape",
+        linear=(("input",),),
     ),
     # shape.toml, [SpaceToDepth@28]
     Row(
@@ -3780,6 +3890,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.shape",
+        linear=(("input",),),
     ),
     # shape.toml, [Range]
     Row(
@@ -3987,6 +4098,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.window",
+        linear=(("inputs",),),
     ),
     # window.toml, [Split]
     Row(
@@ -4006,6 +4118,7 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.window",
+        linear=(("input",),),
     ),
     # window.toml, [Slice]
     Row(
@@ -4024,6 +4137,8 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.window",
+        selects=("data",),
+        linear=(("data",),),
     ),
     # window.toml, [Tile]
     Row(
@@ -4034,6 +4149,7 @@ ROWS = (
         outputs=("output",),
         forms=(Form("tile_vjp", "traced", "gradgen.rules.window", ("doutput", "input", "repeats"), ("dinput",)),),
         module="gradgen.rules.window",
+        linear=(("input",),),
     ),
     # window.toml, [Compress]
     Row(
@@ -4053,5 +4169,6 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.window",
+        selects=("input",),
     ),
 )

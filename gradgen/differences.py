@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import onnx
 
 from gradgen.evaluate import Evaluator, to_float64
 from gradgen.promote import cut_values, intermediate_values, promote_initializers
+from gradgen.request import roles_of
 
 Arrays = Mapping[str, np.ndarray]
 Function = Callable[[Arrays], Arrays]
@@ -58,6 +58,9 @@ class GradientCheck:
         verdict: "ok", "wrong", "kink" (the function has no derivative there) or "unresolved".
         reason: what the verdict rests on where it is not "ok", and what else was noticed.
         precision: "float64" or "float32", of the differences.
+        runtime_error: the error of the gradient that onnxruntime computes in the model's own precision; NaN where it
+            does not run the gradient model.
+        exact: whether the gradient that `error` speaks of was computed in float64.
     """
 
     name: str
@@ -69,6 +72,8 @@ class GradientCheck:
     verdict: Verdict
     reason: str
     precision: str
+    runtime_error: float = np.nan
+    exact: bool = True
 
 
 def directional(
@@ -173,6 +178,7 @@ def check_gradients(
     cotangent_inputs: Mapping[str, str] | None = None,
     rtol: float = 1e-5,
     seed: int = 0,
+    each: Callable[[GradientCheck], None] | None = None,
 ) -> list[GradientCheck]:
     """Compare a gradient model with finite differences of its primal, each value in one random direction.
 
@@ -188,6 +194,7 @@ def check_gradients(
             metadata and the name do not say it.
         rtol: what error is "ok" where both run in float64; in float32 it is at least 1e-2.
         seed: of cotangents and directions.
+        each: is called with each record when it is made.
 
     Returns:
         One record for each value, in the order of `wrt`.
@@ -212,12 +219,20 @@ def check_gradients(
         raise ValueError(f"no output {unknown[0]!r} in graph {primal.graph.name!r}")
     seeds = {channels[n]: np.asarray(v) for n, v in cotangents.items() if n in channels}
     run = _prepare(stored, gradient, point, {**point, **seeds}, cotangents, wrt)
-    records = {name: _check_one(run, name, wrt[name], rng, rtol) for name in wrt if name not in intermediates}
+    records: dict[str, GradientCheck] = {}
+
+    def check(run: _Run, name: str) -> None:
+        records[name] = _check_one(run, name, wrt[name], rng, rtol)
+        if each is not None:
+            each(records[name])
+
+    for name in [n for n in wrt if n not in intermediates]:
+        check(run, name)
     values = intermediate_values(stored, intermediates, point)
     for name in intermediates:  # each cut alone: a cut value hides all that lies before it
         fed = {**point, name: values[name]}
         cut = _prepare(cut_values(stored, [name]), gradient, fed, {**point, **seeds}, cotangents, {name: wrt[name]})
-        records[name] = _check_one(cut, name, wrt[name], rng, rtol)
+        check(cut, name)
     return [records[name] for name in wrt]
 
 
@@ -250,7 +265,7 @@ def _prepare(
     outputs = narrow(moved)
     native = Evaluator(gradient)
     own = native({k: v for k, v in feeds.items() if k in native.input_names})
-    runtime = {n: own[n] for n in wrt.values()} if native.engine == "onnxruntime" else None
+    runtime: Arrays | None = {n: own[n] for n in wrt.values()} if native.engine == "onnxruntime" else None
     try:
         wide = Evaluator(to_float64(primal), prefer="reference")
         wide_point = {k: _wide(v) for k, v in moved.items()}
@@ -260,14 +275,14 @@ def _prepare(
             raise ValueError(f"a float64 copy differs from the forward pass by {gap:.1e}")
     except Exception as error:  # whatever an engine raises, float32 is what remains
         note = f"differences in float32: {str(error).strip().splitlines()[0][:160] if str(error) else type(error)}"
-        return _Run(narrow, moved, outputs, cotangents, own, None, "float32", False, note)
+        return _Run(narrow, moved, outputs, cotangents, own, runtime, "float32", False, note)
     weights = {n: _wide(np.asarray(v)) for n, v in cotangents.items()}
     try:
         copy = Evaluator(to_float64(gradient), prefer="reference")
         exact: Arrays = copy({k: _wide(v) for k, v in feeds.items() if k in copy.input_names})
     except Exception as error:
         note = f"gradient in float32: {str(error).strip().splitlines()[0][:160] if str(error) else type(error)}"
-        return _Run(wide, wide_point, base, weights, own, None, "float64", False, note)
+        return _Run(wide, wide_point, base, weights, own, runtime, "float64", False, note)
     return _Run(wide, wide_point, base, weights, exact, runtime, "float64", True, "")
 
 
@@ -278,10 +293,13 @@ def _check_one(run: _Run, name: str, output: str, rng: np.random.Generator, rtol
     direction = rng.standard_normal(value.shape) * (scale if np.isfinite(scale) and scale > 0 else 1.0)
     gradient = np.asarray(run.gradients[output], np.float64)
     norm = float(np.linalg.norm(gradient))
+    own_error = np.nan
 
     def record(numeric: float, analytic: float, error: float, verdict: Verdict, reason: str) -> GradientCheck:
         reason = "; ".join(part for part in (reason, run.note) if part)
-        return GradientCheck(name, value.shape, norm, numeric, analytic, error, verdict, reason, run.precision)
+        return GradientCheck(
+            name, value.shape, norm, numeric, analytic, error, verdict, reason, run.precision, own_error, run.exact
+        )
 
     if gradient.shape != value.shape:
         return record(np.nan, np.nan, np.inf, "wrong", f"the gradient has shape {list(gradient.shape)}")
@@ -294,16 +312,25 @@ def _check_one(run: _Run, name: str, output: str, rng: np.random.Generator, rtol
         return record(found.value, analytic, np.inf, "wrong", "the gradient is not finite where the primal is")
     gap = abs(found.value - analytic)
     typical = norm * float(np.linalg.norm(direction)) / np.sqrt(max(value.size, 1))
-    error = gap / max(abs(found.value), abs(analytic), 0.1 * typical, np.finfo(np.float64).tiny)
+    scale = max(abs(found.value), abs(analytic), 0.1 * typical, np.finfo(np.float64).tiny)
+    error = gap / scale
     limit = rtol if run.exact else max(rtol, 1e-2)
     vanishing = gap <= found.error and max(abs(found.value), typical) <= 10 * found.error
+    if run.runtime is not None:
+        with np.errstate(invalid="ignore"):
+            own_gap = abs(found.value - float((np.asarray(run.runtime[output], np.float64) * direction).sum()))
+        # Where the derivative is zero, rounding is measured by the size of what is differentiated.
+        size = sum(float(np.abs(w * np.where(w != 0, run.base[n], 0)).sum()) for n, w in run.cotangents.items())
+        own_error = own_gap / (max(scale, size) if vanishing else scale)
     if error <= limit or vanishing:
         reason = "zero to within rounding" if vanishing else ""
         error = 0.0 if vanishing else error
-        if run.runtime is not None and not np.isfinite(run.runtime[output]).all():
+        if run.exact and run.runtime is not None and not np.isfinite(run.runtime[output]).all():
             reason = "the gradient is not finite in the model's own precision, and is in float64"
             return record(found.value, analytic, error, "wrong", reason)
-        if run.runtime is not None and not vanishing:
+        if found.kink:
+            reason = f"at a kink: one-sided quotients differ by {found.jump:.2e}"
+        elif run.exact and run.runtime is not None and not vanishing:
             drift = _gap(np.asarray(run.runtime[output], np.float64), gradient)
             if drift > 1e-2:
                 reason = f"the gradient in the model's own precision differs from float64 by {drift:.1e}"
@@ -337,8 +364,7 @@ def _named_values(model: onnx.ModelProto) -> set[str]:
 
 def _sources(model: onnx.ModelProto) -> Callable[[str], str]:
     """From a public name of a gradient model to the value that it belongs to: by its metadata, else by its prefix."""
-    metadata = {entry.key: entry.value for entry in model.metadata_props}
-    roles = json.loads(metadata.get("gradgen.names", "{}"))
+    roles = roles_of(model)
     return lambda name: roles[name]["source"] if name in roles else re.sub(r"^grad\d*_", "", name)
 
 
@@ -356,7 +382,10 @@ def _default_channels(primal: onnx.ModelProto, gradient: onnx.ModelProto) -> dic
     source = _sources(gradient)
     own = {value.name for value in primal.graph.input}
     outputs = {value.name for value in primal.graph.output}
-    names = [value.name for value in gradient.graph.input if value.name not in own]
+    # A cotangent is of floats; the index that chooses an element is not.
+    index = onnx.TensorProto.INT64
+    added = [value for value in gradient.graph.input if value.name not in own]
+    names = [value.name for value in added if value.type.tensor_type.elem_type != index]
     return {source(name): name for name in names if source(name) in outputs}
 
 

@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+LONGEST = 300  # characters of one word in a message: names may be megabytes long
+
 
 class GradientError(ValueError):
     """Base of every error that gradgen raises about a model, a rule or a request.
 
     The message names the thing (op, node, value), where it is and what to do; where there are several
-    problems of one kind it lists all of them.
+    problems of one kind it lists all of them. Very long names are shortened in it, and control characters written out.
     """
+
+    def __init__(self, message: str = ""):
+        text = re.sub(rf"\S{{{LONGEST},}}", lambda m: f"{m[0][:100]}…{m[0][-50:]}", str(message))
+        super().__init__("".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text))
 
 
 class GradientWarning(UserWarning):
     """Something about a gradient that is right but may surprise, such as one that is zero everywhere."""
+
+
+@contextmanager
+def only_gradient_errors() -> Iterator[None]:
+    """Raises what else is raised inside as a GradientError with the cause attached.
+
+    Models come from anywhere, and there are more ways for one to be wrong than any check knows: an axis that does not
+    exist, a stride of 0, a shape that fits no memory. onnx, onnx_ir, numpy and the rules raise what they like there.
+    """
+    try:
+        yield
+    except GradientError:
+        raise
+    except Exception as error:
+        message = " ".join(str(error).split())[:300]
+        raise GradientError(
+            f"the model cannot be differentiated: {type(error).__name__}{': ' if message else ''}{message}; "
+            "onnx.checker.check_model(model, full_check=True) may say what is wrong with it"
+        ) from error

@@ -26,7 +26,7 @@ _DTYPE_ATTRIBUTES = {"to", "dtype", "output_datatype", "softmax_precision"}
 _INEXACT = {"Celu", "Gelu", "GroupNormalization", "LayerNormalization", "RMSNormalization", "Shrink"}
 # Operators that onnxruntime loads in float64 and refuses when they run.
 _SINGLE = {"GRU", "LSTM"}
-_RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
+RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
 
 class Evaluator:
@@ -161,13 +161,18 @@ def _obstacle(model: onnx.ModelProto) -> str:
     values = (*model.graph.input, *model.graph.output)
     double = any(value.type.tensor_type.elem_type == TensorProto.DOUBLE for value in values)
     for node in _nodes(model.graph):
-        if node.op_type in _RANDOM or node.op_type == "Dropout" and len(node.input) == 3 and node.input[2]:
+        if node.op_type in RANDOM or may_drop(node):
             return f"{node.op_type}: onnxruntime draws anew in each run"
         if double and node.op_type in _INEXACT:
             return f"{node.op_type}: onnxruntime computes it in float32"
         if double and node.op_type in _SINGLE:
             return f"{node.op_type}: onnxruntime has no float64 kernel"
     return ""
+
+
+def may_drop(node: onnx.NodeProto) -> bool:
+    """Whether the node is a Dropout whose mode is an input: in training it draws."""
+    return node.op_type == "Dropout" and len(node.input) == 3 and bool(node.input[2])
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:

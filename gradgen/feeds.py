@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,57 +16,86 @@ import onnx.helper
 from gradgen.errors import GradientError
 
 FREE_SIZE = 2
+MADE_LIMIT = 2**30  # bytes: more than this is not made up
+MAX_RANK = 64  # numpy's
 
 
 def make_feeds(
-    source: Path | onnx.ModelProto, stored: Path | None = None
+    source: Path | onnx.ModelProto, stored: Path | Mapping[str, np.ndarray] | None = None, seed: int = 0
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """A model with its weights, and a content for each of its inputs.
 
     Args:
         source: the model, or its file.
-        stored: an .npz with arrays by input name; what it lacks is made up: floats from a normal distribution, integers
-            0 and 1 in turn, True, free dimensions of size 2.
+        stored: arrays by input name, or an .npz that holds them; what it lacks is made up: floats from a normal
+            distribution, integers 0 and 1 in turn, True, free dimensions of size 2.
+        seed: of what is made up.
 
     Raises:
-        GradientError: if the weights or the .npz cannot be read, or an array fits no input.
+        GradientError: if the weights or the .npz cannot be read, an array fits no input, or an input cannot be made up
+            (it is no tensor, has no rank, or is huge).
     """
     try:
         model = source if isinstance(source, onnx.ModelProto) else onnx.load(source)
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise GradientError(f"cannot read the weights of '{source}': {line_of(error)}") from error
-    given = {} if stored is None else _read(stored)
+    given = _given(stored)
+    label = f"'{stored}' holds" if isinstance(stored, Path) else "the feeds hold"
     initializers = {t.name for t in model.graph.initializer}
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     feeds: dict[str, np.ndarray] = {}
     sizes: dict[str, int] = {}
     declared = [i for i in model.graph.input if i.name not in initializers]
     if strangers := sorted(set(given) - {i.name for i in declared}):
         names = ", ".join(i.name for i in declared)
-        raise GradientError(f"'{stored}' holds {', '.join(strangers)}; the model's inputs are {names}")
+        raise GradientError(f"{label} {', '.join(strangers)}; the model's inputs are {names}")
     for info in declared:
         if info.name in given:
             _match(info, given[info.name], sizes)
     for info in declared:
-        tensor = info.type.tensor_type
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-        if info.name in given:
-            array = given[info.name]
-            if not np.can_cast(array.dtype, dtype, "same_kind"):
-                raise GradientError(f"input '{info.name}' is of {dtype}, and the stored array of {array.dtype}")
-            feeds[info.name] = np.asarray(array, dtype)
+        if info.name not in given:
+            feeds[info.name] = _made(info, sizes, rng)
             continue
-        shape = tuple(
-            d.dim_value if d.HasField("dim_value") else sizes.setdefault(d.dim_param or info.name, FREE_SIZE)
-            for d in tensor.shape.dim
-        )
-        if np.issubdtype(dtype, np.floating):
-            feeds[info.name] = rng.standard_normal(shape).astype(dtype)
-        elif dtype == np.bool_:
-            feeds[info.name] = np.ones(shape, dtype)
-        else:
-            feeds[info.name] = (np.arange(np.prod(shape, dtype=int)) % 2).reshape(shape).astype(dtype)
+        dtype, array = _dtype(info), given[info.name]
+        if not np.can_cast(array.dtype, dtype, "same_kind"):
+            raise GradientError(f"input '{info.name}' is of {dtype}, and the stored array of {array.dtype}")
+        feeds[info.name] = np.asarray(array, dtype)
     return model, feeds
+
+
+def _dtype(info: onnx.ValueInfoProto) -> np.dtype:
+    kind = info.type.tensor_type.elem_type
+    try:
+        return onnx.helper.tensor_dtype_to_np_dtype(kind)
+    except KeyError:
+        raise GradientError(f"input '{info.name}' is no tensor of a known type: no content is known for it") from None
+
+
+def _made(info: onnx.ValueInfoProto, sizes: dict[str, int], rng: np.random.Generator) -> np.ndarray:
+    """A content for an input; `sizes` are those of the named dimensions."""
+    dtype = _dtype(info)
+    if not info.type.tensor_type.HasField("shape"):
+        raise GradientError(f"input '{info.name}' has no rank, so that its content cannot be made up: give it")
+    shape = tuple(
+        d.dim_value
+        if d.HasField("dim_value") and d.dim_value >= 0  # exporters write an unknown size as -1
+        else sizes.setdefault(d.dim_param or info.name, FREE_SIZE)
+        for d in info.type.tensor_type.shape.dim
+    )
+    if len(shape) > MAX_RANK or math.prod(shape) * max(dtype.itemsize, 1) > MADE_LIMIT:
+        size = f"rank {len(shape)}" if len(shape) > MAX_RANK else f"shape {list(shape)}"
+        raise GradientError(f"input '{info.name}' of {size} is too large to be made up: give it")
+    if dtype.kind == "f" or dtype.name == "bfloat16":
+        return rng.standard_normal(shape).astype(dtype)
+    if dtype == np.bool_:
+        return np.ones(shape, dtype)
+    return (np.arange(math.prod(shape)) % 2).reshape(shape).astype(dtype)
+
+
+def _given(stored: Path | Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+    if isinstance(stored, Path):
+        return _read(stored)
+    return {name: np.asarray(array) for name, array in (stored or {}).items()}
 
 
 def _read(stored: Path) -> dict[str, np.ndarray]:

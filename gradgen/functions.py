@@ -280,17 +280,23 @@ def _active(value: ir.Value, graph: ir.Graph) -> ir.Value:
 def _infer(graph: ir.Graph, opset: int) -> None:
     """Infer the types that follow node by node from those that are known."""
     for node in graph:
-        if node.domain or graphs(node) or all(v.type is not None and v.shape is not None for v in node.outputs):
-            continue
-        knowledge = Knowledge()
-        inputs = [None if v is None else _plain_value(v, knowledge) for v in node.inputs]
-        body = BodyNode("", node.op_type, inputs, [Value() for _ in node.outputs], dict(node.attributes))
-        infer_types(body, find_schema(node.op_type, "", opset), opset)
-        for value, found in zip(node.outputs, body.outputs, strict=True):
-            if value.type is None and found.dtype is not None:
-                value.type = ir.TensorType(found.dtype)
-            if value.shape is None and found.shape is not None:
-                value.shape = ir.Shape(found.shape)
+        if not all(v.type is not None and v.shape is not None for v in node.outputs):
+            infer_node(node, opset)
+
+
+def infer_node(node: ir.Node, opset: int) -> None:
+    """Give a node's outputs the types and shapes that follow from its inputs, where they have none."""
+    if node.domain or graphs(node):
+        return
+    knowledge = Knowledge()
+    inputs = [None if v is None else _plain_value(v, knowledge) for v in node.inputs]
+    body = BodyNode("", node.op_type, inputs, [Value() for _ in node.outputs], dict(node.attributes))
+    infer_types(body, find_schema(node.op_type, "", opset), opset)
+    for value, found in zip(node.outputs, body.outputs, strict=True):
+        if value.type is None and found.dtype is not None:
+            value.type = ir.TensorType(found.dtype)
+        if value.shape is None and found.shape is not None:
+            value.shape = ir.Shape(found.shape)
 
 
 def _plain_value(value: ir.Value, knowledge: Knowledge) -> Value:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 import onnx
@@ -21,6 +21,8 @@ from gradgen.rules.lang import OPSET
 _FLOAT_CODES = {int(t) for t in FLOATS}
 NAMES_KEY = "gradgen.names"
 FIXED_KEY = "gradgen.fixed"
+DERIVED = ("gradient", "tangent out", "hvp out", "jacobian", "hessian")
+"""The roles of outputs that hold derivatives."""
 
 
 def find_values(
@@ -62,16 +64,46 @@ def name_list(role: str, asked: Any) -> list[str]:
     return names
 
 
+def noted_roles(metadata: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Role and source of each public name of a gradient model, as its metadata has them; raises GradientError."""
+    roles = _noted(metadata, NAMES_KEY, {})
+    if not isinstance(roles, dict) or not all(
+        isinstance(r, dict) and isinstance(r.get("role"), str) and isinstance(r.get("source"), str)
+        for r in roles.values()
+    ):
+        raise GradientError(f"the model's metadata '{NAMES_KEY}' is not what gradgen writes: remove it")
+    return roles
+
+
+def noted_fixed(metadata: Mapping[str, str]) -> list[str]:
+    """The constants on which a gradient model relies, as its metadata has them; raises GradientError."""
+    fixed = _noted(metadata, FIXED_KEY, [])
+    if not isinstance(fixed, list) or not all(isinstance(name, str) for name in fixed):
+        raise GradientError(f"the model's metadata '{FIXED_KEY}' is not what gradgen writes: remove it")
+    return fixed
+
+
+def _noted(metadata: Mapping[str, str], key: str, default: Any) -> Any:
+    try:
+        return json.loads(metadata[key]) if key in metadata else default
+    except (ValueError, RecursionError) as error:
+        raise GradientError(f"the model's metadata '{key}' is not what gradgen writes: remove it") from error
+
+
+def roles_of(model: onnx.ModelProto) -> dict[str, dict[str, str]]:
+    """Role and source of each public name of a gradient model."""
+    return noted_roles({p.key: p.value for p in model.metadata_props})
+
+
 def check_fixed(metadata: Mapping[str, str], sources: Sequence[ir.Value], targets: Sequence[ir.Value]) -> None:
     """Refuse the derivative of a gradient with respect to a constant on whose content that gradient relies.
 
     A gradient model was specialised to the content of some scalars (an exponent of 2, a factor of 1): it is right, but
     it no longer shows how the gradients depend on them.
     """
-    fixed = set(json.loads(metadata.get(FIXED_KEY, "[]")))
-    roles = json.loads(metadata.get(NAMES_KEY, "{}"))
+    fixed, roles = set(noted_fixed(metadata)), noted_roles(metadata)
     asked = sorted(v.name for v in sources if v.name and v.name in fixed)
-    gradients = [v.name for v in targets if roles.get(v.name or "", {}).get("role") == "gradient"]
+    gradients = [v.name for v in targets if roles.get(v.name or "", {}).get("role") in DERIVED]
     if asked and gradients:
         raise GradientError(
             f"wrt: {', '.join(map(repr, asked))} was a constant when '{gradients[0]}' was made, and is built into it; name "
@@ -93,8 +125,7 @@ def _resolve(
         matches = _glob(name, first, values) or _glob(name, list(values), values)
         found.update((m, values[m]) for m in matches)
         if not matches:
-            near = difflib.get_close_matches(name, list(values), n=3, cutoff=0.5) or first[:5]
-            problems.append(f"{role}: there is no value '{name}'; near matches: {', '.join(map(repr, near)) or 'none'}")
+            problems.append(_unknown(role, name, values, first))
     for name, value in found.items():
         if value.dtype not in FLOATS:
             kind = "unknown type" if value.dtype is None else value.dtype.name.lower()
@@ -102,10 +133,33 @@ def _resolve(
     return list(found.values())
 
 
+def _unknown(role: str, name: str, values: Iterable[str], first: Sequence[str] = ()) -> str:
+    near = difflib.get_close_matches(name, list(values), n=3, cutoff=0.5) or first[:5]
+    return f"{role}: there is no value '{name}'; near matches: {', '.join(map(repr, near)) or 'none'}"
+
+
+def resolve(role: str, names: Sequence[str], values: dict[str, ir.Value]) -> list[ir.Value]:
+    """The values with these names or globs, of any type.
+
+    Raises:
+        GradientError: that lists every name that no value has, with near matches.
+    """
+    if not names:
+        raise GradientError(f"{role} is empty: name at least one value")
+    matches = {
+        name: [name] if name in values else [n for n in values if fnmatch.fnmatchcase(n, name)] for name in names
+    }
+    if problems := [_unknown(role, name, values) for name, found in matches.items() if not found]:
+        raise GradientError("; ".join(problems))
+    return [values[n] for n in dict.fromkeys(n for found in matches.values() for n in found)]
+
+
 def _glob(pattern: str, names: list[str], values: dict[str, ir.Value]) -> list[str]:
     if not any(c in pattern for c in "*?["):
         return []
-    return [n for n in names if fnmatchcase(n, pattern) and values[n].dtype in FLOATS and not is_constant(values[n])]
+    return [
+        n for n in names if fnmatch.fnmatchcase(n, pattern) and values[n].dtype in FLOATS and not is_constant(values[n])
+    ]
 
 
 def is_constant(value: ir.Value) -> bool:

@@ -263,3 +263,39 @@ def test_few_nodes(op_type, attributes, most):
     model, _, output = node_model(op_type, feeds, np.float32, constants, **attributes)
     derived = gradgen.vjp(model, wrt=[name], of=[output])
     assert len(derived.graph.node) <= 1 + most, [n.op_type for n in derived.graph.node]
+
+
+def masked_rows(op_type, ending):
+    """A softmax whose first row is -inf alone, which is NaN and which the nodes of `ending` leave out."""
+    text = f"""g (float[3, 4] x) => (float[m, n] y) {{ a = {op_type}(x)
+        {ending} }}"""
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "zero = Constant<value_float=0.0>()\n n = IsNaN(a)\n y = Where(n, zero, a)",
+        "d = Cast<to=11>(a)\n e = Cast<to=1>(d)\n zero = Constant<value_float=0.0>()\n n = IsNaN(e)\n y = Where(n, zero, e)",
+        "i = Constant<value_ints=[1, 2]>()\n y = Gather(a, i)",
+        "t = Transpose(a)\n s = Constant<value_ints=[1]>()\n e = Constant<value_ints=[3]>()\n y = Slice(t, s, e, s)",
+        "i = Constant<value_ints=[1, 2]>()\n k = Constant<value_ints=[2, 1]>()\n j = Reshape(i, k)\n y = GatherND(a, j)",
+    ],
+    ids=["where", "casts", "gather", "slice", "gathernd"],
+)
+@pytest.mark.parametrize("op_type", ["Softmax", "LogSoftmax"])
+def test_a_row_of_minus_infinity_that_is_left_out(op_type, ending):
+    model = masked_rows(op_type, ending)
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    x[0] = -np.inf
+    primal = Evaluator(model)({"x": x})["y"]
+    assert np.isfinite(primal).all()
+    ct = np.random.default_rng(1).standard_normal(primal.shape).astype(np.float32)
+    found = Evaluator(gradgen.vjp(model))({"x": x, "grad_y": ct})["grad_x"]
+    assert (found[0] == 0).all()
+    # The other rows are those of the model in which the first row holds anything else, and is left out all the same.
+    x[0] = 0
+    ct_of = ct * (primal != 0) if "Where" in ending else ct
+    other = Evaluator(gradgen.vjp(model))({"x": x, "grad_y": ct_of})["grad_x"]
+    np.testing.assert_allclose(found[1:], other[1:], rtol=1e-6)
+    assert np.abs(found[1:]).min() > 0

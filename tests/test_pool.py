@@ -61,6 +61,45 @@ def test_max_pool_gives_a_tie_to_the_first(stride, dynamic):
     np.testing.assert_array_equal(gradient(model, x, ct), [[want]])
 
 
+@pytest.mark.parametrize("seen", [0, 1], ids=["pool", "relu and pool"])
+@pytest.mark.parametrize(
+    ("shape", "kernel"),
+    [((4, 16, 64, 64), [2, 2]), ((1, 8, 192, 192), [3, 3]), ((3, 2048, 8, 6), [2, 3]), ((1, 1, 512, 513), [1, 3])],
+    ids=str,
+)
+def test_a_large_max_pool_finds_the_places_of_its_maxima_itself(shape, kernel, seen):
+    """Integers make ties in most windows, and windows without a positive element."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(-6, 3, shape).astype(np.float32)
+    x[-1, -1, -1, -1] = 9  # the last element of all is a maximum too
+    model = node_model("MaxPool", shape, kernel_shape=kernel, strides=kernel)
+    if seen:
+        model.graph.node.insert(0, helper.make_node("Relu", ["x"], ["positive"], name="relu"))
+        model.graph.node[1].input[0] = "positive"
+    ct = cotangent(model, x)
+    linked = gradgen.vjp(model, wrt=["x"], of=["y"]).graph.node
+    assert any("max_pool_vjp__codes" in n.name for n in linked) and len(linked[0].output) == 1
+    # The mask of the Relu is on the pooled cotangent.
+    assert not seen or [n.op_type for n in linked][-1] == "MaxUnpool"
+
+    (n, c, h, w), (a, b) = shape, kernel
+    windows = x.reshape(n, c, h // a, a, w // b, b).transpose(0, 1, 2, 4, 3, 5).reshape(*ct.shape, a * b)
+    values = np.maximum(windows, 0) if seen else windows
+    place = values.argmax(-1)
+    factor = (np.take_along_axis(values, place[..., None], -1)[..., 0] > 0) if seen else 1
+    want = np.zeros_like(windows)
+    np.put_along_axis(want, place[..., None], (ct * factor)[..., None], -1)
+    want = want.reshape(*ct.shape, a, b).transpose(0, 1, 2, 4, 3, 5).reshape(shape)
+    np.testing.assert_array_equal(gradient(model, x, ct), want)
+
+
+def test_nothing_is_written_outside_of_the_image_where_no_element_equals_the_maximum():
+    x = np.full((4, 16, 64, 64), np.nan, np.float32)
+    model = node_model("MaxPool", x.shape, kernel_shape=[2, 2], strides=[2, 2])
+    found = gradient(model, x, np.ones((4, 16, 32, 32), np.float32))
+    assert found.shape == x.shape and set(np.unique(found)) <= {0, 1}
+
+
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_max_pool_sums_overlapping_windows(kind, dynamic):

@@ -7,6 +7,7 @@ import onnx.helper
 import onnx.shape_inference
 
 from gradgen.engine.inference import infer_shapes
+from gradgen.engine.propagation import propagated
 from gradgen.engine.protos import all_graphs
 from gradgen.errors import GradientError
 
@@ -25,7 +26,7 @@ def check_declarations(proto: onnx.ModelProto) -> None:
     """
     for check_type in (True, False):
         try:
-            onnx.shape_inference.infer_shapes(proto, check_type=check_type, strict_mode=True, data_prop=True)
+            propagated(proto, check_type=check_type, strict_mode=True)
             return
         except _ERRORS as error:
             text = " ".join(str(error).split())

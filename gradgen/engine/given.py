@@ -7,6 +7,7 @@ import onnx_ir as ir
 from gradgen.engine.registry import Registry
 from gradgen.engine.rows import Form, Row
 from gradgen.engine.subgraphs import graphs
+from gradgen.engine.surgery import remove_node
 from gradgen.rules.lang import INTERNAL, RuleFunction
 
 
@@ -41,6 +42,6 @@ def remove_given(graph: ir.Graph, same: bool = True) -> None:
             computed, given = node.inputs
             assert computed is not None and given is not None
             ir.convenience.replace_all_uses_with(node.outputs[0], given, replace_graph_outputs=True)
-            graph.remove(node, safe=True)
+            remove_node(node)
             if same:
                 ir.convenience.replace_all_uses_with(computed, given)

@@ -15,11 +15,15 @@ from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from gradgen.engine.contract import contradict, merge_shapes
 from gradgen.engine.defaults import spell_defaults, spell_node
+from gradgen.engine.propagation import propagated
 from gradgen.engine.values import Shape, Value
+from gradgen.errors import GradientError
 from gradgen.rules.elements import stated_shape
 from gradgen.rules.products import CORRECTED, LOST, Operand
 
 _IR_VERSION = 10
+# What onnx's inference says of operands and attributes that no node can have; it checks some ops, others not at all.
+_CONTRADICTIONS = ("Incompatible dimensions", "Dimension mismatch", "existing shape differ", "Unknown value")
 
 
 def type_proto(value: Value) -> onnx.TypeProto:
@@ -75,7 +79,7 @@ def infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
 def _infer(proto: onnx.ModelProto, stated: Mapping[int, list[onnx.ValueInfoProto]]) -> onnx.ModelProto:
     """onnx's inference, where some nodes, by position, have results of stated types."""
     if not stated:
-        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+        return propagated(proto)
     # Inference passes over ops that it does not know, and takes the types of their results as they are stated.
     result = onnx.ModelProto()
     result.CopyFrom(proto)
@@ -93,7 +97,7 @@ def _infer(proto: onnx.ModelProto, stated: Mapping[int, list[onnx.ValueInfoProto
                     if dim.WhichOneof("value") is None:
                         dim.CopyFrom(found)
     result.opset_import.append(onnx.helper.make_opsetid("gradgen.unknown", 1))
-    result = onnx.shape_inference.infer_shapes(result, data_prop=True)
+    result = propagated(result)
     for index in stated:
         result.graph.node[index].domain = proto.graph.node[index].domain
     del result.opset_import[-1]
@@ -182,7 +186,10 @@ def infer_types(node: Any, schema: onnx.defs.OpSchema | None, opset: int) -> Non
         outputs = infer_node_outputs(
             schema, node_proto(node, opset), types, data, None, [onnx.helper.make_opsetid("", opset)], _IR_VERSION
         )
-    except (InferenceError, RuntimeError, ValueError):
+    except (InferenceError, RuntimeError, ValueError) as error:
+        if any(mark in str(error) for mark in _CONTRADICTIONS):
+            line = " ".join(str(error).split())[:200]
+            raise GradientError(f"its operands do not fit together, at {node.op_type}: {line}") from error
         outputs = {}
     for k, value in enumerate(node.outputs):
         if f"o{k}" in outputs:
@@ -215,7 +222,7 @@ def infer_graphs(
     )
     spell_defaults(model.graph, opset)
     try:
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.node[0]
+        inferred = propagated(model).graph.node[0]
     except (InferenceError, RuntimeError, ValueError):
         return
     found = {a.name: [a.g] if a.type == onnx.AttributeProto.GRAPH else list(a.graphs) for a in inferred.attribute}
@@ -292,7 +299,7 @@ def evaluate(node: Any, opset: int) -> np.ndarray | None:
     try:
         with np.errstate(all="ignore"):
             outputs: Any = ReferenceEvaluator(model).run(None, feeds)
-    except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError, AttributeError):
+    except Exception:  # numpy has many ways to refuse what a model holds; what cannot be computed is not known
         return None
     if not isinstance(outputs[0], np.ndarray | np.generic):
         return None

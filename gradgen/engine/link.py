@@ -40,11 +40,15 @@ class Knowledge:
 
     Attributes:
         fixed: the float constants on whose content the linked nodes rely.
+        purposes: what rules are linked for beside the gradient, as conditions name it: to be transposed, to be portable.
+        nonlinear: what was linked of rules that are declared not to be linear in their cotangents: op, node, rule.
     """
 
     def __init__(self, variable: set[ir.Value] | None = None):
         self.variable = variable or set()
         self.fixed: set[ir.Value] = set()
+        self.purposes: set[str] = set()
+        self.nonlinear: list[str] = []
         self._constants: dict[ir.Value, np.ndarray | None] = {}
 
     def constant(self, value: ir.Value) -> np.ndarray | None:
@@ -171,7 +175,10 @@ class Linker:
         return type(self)(graph, self.registry, self.opset, self.knowledge, self.names, self.constants)
 
     def finish(self, model: ir.Model) -> None:
-        """Add to the model what the linked nodes need."""
+        """Add to the model what its nodes need: the bodies of ops that no runtime knows, as functions."""
+        from gradgen.engine.custom import add_functions
+
+        add_functions(model, self.rules)
 
     def vjp(
         self,
@@ -297,17 +304,16 @@ class Linker:
             tuple((n, w if isinstance(w, bool) else tuple(w)) for n, w in wanted.items()),
         )
         try:
-            template = self._cached(
-                key,
-                lambda: specialise(
-                    rule, reads, returns, source, described, bound, wanted, self.registry, self.opset, filled
-                ),
-            )
+            given = (rule, reads, returns, source, described, bound, wanted, self.registry, self.opset, filled)
+            template = self._cached(key, lambda: specialise(*given))
         except UnknownTypeError as error:
             reason = with_origins(str(error), actual)
             raise GradientError(f"{origin}: rule '{rule}' cannot be applied: {reason}") from error
         except GradientError as error:
             raise GradientError(f"{origin}: rule '{rule}': {error}") from error
+        except Exception as error:  # a rule computes with attributes and sizes of which nobody knows whether they fit
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            raise GradientError(f"{origin}: rule '{rule}' cannot be applied to this node: {reason}") from error
         return self.clone(template, actual, names, rule, origin)
 
     def _cached(self, key: tuple, make: Any) -> Template:
@@ -377,7 +383,7 @@ def _library_template(function: RuleFunction, values: list[Value], registry: Reg
     from gradgen.engine.specialise import needed
     from gradgen.rules.lang import building
 
-    builder = Builder(registry.body, opset)
+    builder = Builder(registry.body, opset, callee=registry.callee)
     with building(builder):
         result = builder.call(function, values, {})
     return Template(values, {"result": result}, needed(builder.nodes, [result]))

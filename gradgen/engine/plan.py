@@ -9,14 +9,15 @@ from typing import Any
 import onnx_ir as ir
 
 from gradgen.engine.activity import Activity
-from gradgen.engine.conditions import holds
+from gradgen.engine.conditions import asks_selection, holds
 from gradgen.engine.defaults import default_attributes
 from gradgen.engine.expand import replace_value
 from gradgen.engine.labels import node_label
 from gradgen.engine.link import Linker
-from gradgen.engine.registry import rule_function
+from gradgen.engine.registry import Registry, form_body, form_function, rule_function
 from gradgen.engine.rows import Form, Row
-from gradgen.engine.specialise import plain
+from gradgen.engine.specialise import keywords, plain
+from gradgen.engine.surgery import remove_node
 from gradgen.engine.values import Value, is_float
 from gradgen.errors import GradientError
 
@@ -75,7 +76,11 @@ def _exists(value: ir.Value | None) -> bool:
 
 def bind_attributes(node: ir.Node, row: Row, linker: Linker) -> dict[str, ir.Attr]:
     """The node's attributes with the schema's defaults, and those that depend on the node (strides, pads, …)."""
-    attributes = {**default_attributes(node.domain, node.op_type, linker.version(node)), **node.attributes}
+    defaults = {
+        **default_attributes(node.domain, node.op_type, linker.version(node)),
+        **body_defaults(row, linker.registry),
+    }
+    attributes = {**defaults, **node.attributes}
     if row.defaults:
         names: dict[str, str] = {}
         known = {
@@ -88,6 +93,16 @@ def bind_attributes(node: ir.Node, row: Row, linker: Linker) -> dict[str, ir.Att
         resolved = resolve({k: plain(a) for k, a in attributes.items()}, known)
         attributes.update(ir_attributes(resolved))
     return attributes
+
+
+def body_defaults(row: Row, registry: Registry) -> dict[str, ir.Attr]:
+    """The defaults of an op that has no schema: those of its forward body, which its rule gets too."""
+    form = row.forward
+    if form is None or not row.forms:
+        return {}
+    if form.kind == "traced":
+        return ir_attributes(keywords(form_function(form)))
+    return {n: a for n, a in form_body(form, registry).attributes.items() if a.value is not None}
 
 
 def ir_attributes(values: Mapping[str, Any]) -> dict[str, ir.Attr]:
@@ -124,12 +139,16 @@ def make_step(node: ir.Node, row: Row, activity: Activity, linker: Linker) -> St
     plain_attributes: dict[str, Any] = {}
     if any(form.when is not None for form in row.forms):
         known = {n: _describe(step.operand(n), linker, names) for n in _formals(row)}
+        if any(form.when is not None and asks_selection(form.when) for form in row.forms):
+            for name in (n.rstrip("*") for n in row.outputs):
+                if isinstance(known[name], Value):
+                    known[name].selected = _left_out(step.operand(name), linker)
         plain_attributes = {k: plain(a) for k, a in attributes.items() if a.ref_attr_name is None}
     for form in row.forms:
         if form.kind == "structural":
             step.form = form
             return step
-        if _applies(form, step, present) and holds(form.when, known, plain_attributes):
+        if _applies(form, step, present) and holds(form.when, known, plain_attributes, linker.knowledge.purposes):
             step.form = form
             for name, value in known.items():
                 if isinstance(value, Value) and value.touched:
@@ -139,6 +158,22 @@ def make_step(node: ir.Node, row: Row, activity: Activity, linker: Linker) -> St
         f"{step.origin} ({node.op_type}): no form of its rule takes the cotangents {sorted(present)} "
         f"and returns {sorted(wanted)}"
     )
+
+
+def _left_out(value: ir.Value, linker: Linker) -> bool:
+    """Whether elements of a value may be left out later: by an op that selects, behind ops that read no other float."""
+    seen, waiting = {value}, [value]
+    while waiting:
+        for node, index in waiting.pop().uses():
+            row = linker.rules.of(node)
+            if row is not None and row.input_name(index) in row.selects:
+                return True
+            if any(v is not None and k != index and is_float(v.dtype) for k, v in enumerate(node.inputs)):
+                continue
+            found = [v for v in node.outputs if is_float(v.dtype) and v not in seen]
+            seen.update(found)
+            waiting.extend(found)
+    return False
 
 
 def _formals(row: Row) -> list[str]:
@@ -219,12 +254,15 @@ def _stand_in(step: Step, graph: ir.Graph, linker: Linker, replaced: dict[ir.Val
             if old in step.active:  # one set for all steps
                 step.active.add(replaced[old])
     step.residuals = {n: v for n, v in results.items() if n not in _formals(step.row)}
-    graph.remove(node, safe=True)
+    remove_node(node)
 
 
 def pull_back(step: Step, cotangents: Sequence[ir.Value | None], linker: Linker) -> list[tuple[ir.Value, ir.Value]]:
     """Link a step's rule; returns (input, contribution) pairs."""
     row, form = step.row, step.form
+    if not form.linear:
+        op = f"{row.domain or 'ai.onnx'}::{row.op_type}"
+        linker.knowledge.nonlinear.append(f"{op}, node '{step.origin}': rule '{form.rule}'")
     arguments: dict[str, Any] = {}
     stand_ins: dict[str, ir.Value] = {}
     names = [n.rstrip("*") for n in row.outputs]

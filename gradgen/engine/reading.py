@@ -17,8 +17,9 @@ import onnx_ir as ir
 from google.protobuf import json_format, text_format
 from google.protobuf.message import DecodeError
 
-from gradgen.engine.external import BASE_KEY, all_external, base_of, settle_external
+from gradgen.engine.external import BASE_KEY, all_external, base_of, check_size, note_base, settle_external
 from gradgen.engine.protos import all_graphs, all_nodes, subgraphs
+from gradgen.engine.soundness import check_bodies, check_sound
 from gradgen.errors import GradientError
 from gradgen.rules.lang import OPSET
 
@@ -46,10 +47,12 @@ def read(model: Model) -> tuple[onnx.ModelProto, bool]:
         where = "the model"
     else:
         raise GradientError(f"a model is a path, an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}")
+    check_sound(proto)
     external = bool(all_external(proto)) and settle_external(proto, base, where)
+    check_size(proto, where)
     props = {p.key: p.value for p in proto.metadata_props if p.key != BASE_KEY}
     if external:
-        props[BASE_KEY] = str(base.resolve())
+        props[BASE_KEY] = note_base(base)
     onnx.helper.set_model_props(proto, props)
     return proto, isinstance(model, ir.Model)
 
@@ -82,11 +85,14 @@ def check(proto: onnx.ModelProto) -> None:
     for entry in proto.opset_import:
         if entry.domain in ("", "ai.onnx") and entry.version > newest:
             raise GradientError(f"the model needs opset {entry.version}; the installed onnx knows up to {newest}")
+        if not 0 < entry.version < 2**31:
+            raise GradientError(f"the model is not valid: it imports version {entry.version} of '{entry.domain}'")
     try:
         onnx.checker.check_model(_skeleton(proto))
     except (onnx.checker.ValidationError, RuntimeError, TypeError, ValueError) as error:
         line = " ".join(str(error).split())
         raise GradientError(f"the model is not valid: {line[:500]}") from error
+    check_bodies(proto)
 
 
 def _skeleton(proto: onnx.ModelProto) -> onnx.ModelProto:

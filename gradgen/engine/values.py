@@ -32,9 +32,10 @@ class Value:
         touched: whether `const` was read.
         elements: for an integer tensor of rank 0 or 1 computed from shapes, its elements as dimensions.
         zero: known to be zero everywhere.
+        selected: whether a later node may leave out elements of it, where a condition asks.
     """
 
-    __slots__ = ("_ir_shape", "dtype", "elements", "label", "peek", "producer", "shape", "touched", "zero")
+    __slots__ = ("_ir_shape", "dtype", "elements", "label", "peek", "producer", "selected", "shape", "touched", "zero")
 
     def __init__(self, dtype=None, shape=None, const=None, elements=None, producer=None, label="", zero=False):
         self.dtype: ir.DataType | None = dtype
@@ -45,6 +46,7 @@ class Value:
         self.producer: Any = producer
         self.label: str = label
         self.zero: bool = zero
+        self.selected: bool | None = None
         self._ir_shape: ir.Shape | None = None
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -12,6 +12,7 @@ from gradgen.engine.link import Linker
 from gradgen.engine.plan import Step, pull_back
 from gradgen.engine.structural import reverse_structural
 
+Pull = Callable[[Step, Sequence[ir.Value | None], Linker], Iterable[tuple[ir.Value, ir.Value]]]
 HINT = (
     ": the cotangent of a value has its type and shape; in the rule, sum_to undoes broadcasting and CastLike a change "
     "of type"
@@ -50,14 +51,19 @@ class Cotangents:
         return parts[0]
 
 
-def reverse(steps: Sequence[Step], seeds: Mapping[ir.Value, ir.Value], linker: Linker) -> Cotangents:
+def pull(step: Step, incoming: Sequence[ir.Value | None], linker: Linker) -> list[tuple[ir.Value, ir.Value]]:
+    """Apply a step's rule; returns (value, contribution) pairs."""
+    apply = reverse_structural if step.form.kind == "structural" else pull_back
+    return apply(step, incoming, linker)
+
+
+def reverse(steps: Sequence[Step], seeds: Mapping[ir.Value, ir.Value], linker: Linker, pull: Pull = pull) -> Cotangents:
     """Pull the seeds back through the steps; the result holds a cotangent for every value that one reached."""
     cotangents = Cotangents(linker, seeds)
     for step in reversed(steps):
         incoming = [cotangents.total(v) for v in step.outputs]
         if all(ct is None for ct in incoming):
             continue
-        pull = reverse_structural if step.form.kind == "structural" else pull_back
         for value, contribution in pull(step, incoming, linker):
             cotangents.add(value, contribution, f"{step.origin}: rule '{step.form.rule}'")
     return cotangents

@@ -25,8 +25,10 @@ KEYS = {
     "none",
     "ignores",
     "like",
+    "linear",
     "defaults",
     "random",
+    "selects",
     "samples",
     "range",
     "avoid",
@@ -121,7 +123,9 @@ def _read_row(
     row = Row(
         domain, op_type, int(version) if version else 1, inputs, outputs, tuple(forms), tuple(entry.get("zero", ())),
         dict(entry.get("none", {})), tuple(entry.get("ignores", ())), entry.get("defaults"), module,
-        entry.get("random"), dict(entry.get("like", {})), body, through,
+        entry.get("random"), dict(entry.get("like", {})), body, through, tuple(entry.get("selects", ())),
+        tuple(tuple(group.split()) for group in entry.get("linear", ())),
+        kernel=entry.get("kernel") is not False,
     )  # fmt: skip
     kept = ("range", "avoid", "tolerance", "second_order", "kernel")
     settings: dict[str, Any] = {k: entry[k] for k in kept if k in entry}
@@ -148,8 +152,13 @@ def _read_body(
     if function is None or function.kind not in ("compiled", "traced"):
         problems.add(where, f"the body '{name}' is not in {module}")
         return None
-    if key == "forward" and ("vjp" in entry or "forms" in entry):
-        problems.add(where, "an op has a backward rule or a forward body, not both")
+    ruled = key == "forward" and ("vjp" in entry or "forms" in entry)
+    if ruled and schema is not None:
+        problems.add(where, "an op that has a schema has a backward rule or a forward body, not both")
+    if ruled and function.kind == "traced" and entry.get("kernel") is False:
+        problems.add(
+            where, f"the body '{name}' travels as a function: beside a rule it is written for onnxscript, not traced"
+        )
     annotated = set(getattr(function.fn, "__annotations__", ())) if function.kind == "compiled" else set()
     positional, keyword = signature(function)
     reads = tuple(p for p in positional if p not in annotated)
@@ -277,12 +286,17 @@ def admits_floats(schema: onnx.defs.OpSchema, formal: onnx.defs.OpSchema.FormalP
     return any(t in FLOAT_TYPES or "float" in t or "double" in t for t in formal.types)
 
 
+def _differentiated(form: Form) -> list[str]:
+    """The inputs that a form differentiates."""
+    return [name.removeprefix("d") for name in form.returns]
+
+
 def _check_row(
     table_row: TableRow, schema: onnx.defs.OpSchema, functions: Mapping[str, RuleFunction], problems: Problems
 ) -> None:
     row, where = table_row.row, table_row.where
     names = [n.rstrip("*") for n in row.inputs]
-    for listed in (*row.zero, *row.none):
+    for listed in (*row.zero, *row.none, *row.selects):
         if listed not in names:
             problems.add(where, f"there is no input '{listed}'; the inputs are {names}")
     for result, source in row.like.items():
@@ -290,10 +304,15 @@ def _check_row(
             problems.add(where, f"'like' gives the output '{result}' the type of '{source}': no such output or input")
     if isinstance(row.random, str) and row.random not in names:
         problems.add(where, f"'random' names the input '{row.random}'; the inputs are {names}")
+    for listed in {n.rstrip("?") for group in row.linear for n in group} - {
+        n for f in row.forms for n in _differentiated(f)
+    }:
+        problems.add(where, f"'linear' names '{listed}', which is no input that the rule differentiates")
     for formal in schema.inputs:
         ruled = any(f.kind == "structural" or f"d{formal.name}" in f.returns for f in row.forms)
         zero, none = formal.name in row.zero, formal.name in row.none
-        body = row.forward is not None and formal.name in row.forward.reads and not (zero or none)
+        body = row.through_body and row.forward is not None and formal.name in row.forward.reads
+        body = body and not (zero or none)
         said = [k for k, yes in (("rule", ruled), ("body", body), ("zero", zero), ("none", none)) if yes]
         if len(said) > 1:
             problems.add(where, f"input '{formal.name}' is both {' and '.join(said)}")

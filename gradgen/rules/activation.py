@@ -202,6 +202,25 @@ def softmax_vjp(doutput, output, axis: int = -1):
 
 
 @vjp
+def softmax_vjp__selected(doutput, output, axis: int = -1):
+    """dx = y·(dy − Σ y·dy), and 0 in a row of −∞ alone: its y is NaN, and a later node leaves it out."""
+    y = op.Where(op.IsNaN(output), op.CastLike(0.0, output), output)
+    weighted = doutput * y
+    total = op.ReduceSum(weighted, op.Reshape(op.Constant(value_int=axis), op.Constant(value_ints=[1])))
+    dinput = weighted - y * total
+    return dinput
+
+
+@vjp
+def logsoftmax_vjp__selected(doutput, output, axis: int = -1):
+    """dx = dy − exp(y)·Σ dy, and 0 in a row of −∞ alone: its y is NaN, and a later node leaves it out."""
+    y = op.Where(op.IsNaN(output), op.CastLike(0.0, output), op.Exp(output))
+    total = op.ReduceSum(doutput, op.Reshape(op.Constant(value_int=axis), op.Constant(value_ints=[1])))
+    dinput = doutput - y * total
+    return dinput
+
+
+@vjp
 def logsoftmax_vjp(doutput, output, axis: int = -1):
     """dx = dy − exp(y)·Σ dy, the sum along the axis."""
     total = op.ReduceSum(doutput, op.Reshape(op.Constant(value_int=axis), op.Constant(value_ints=[1])))

@@ -10,6 +10,7 @@ from gradgen.rules.library import mask, zeros_like
 
 CLASSES = np.asarray([1], np.int64)
 FLAT = np.asarray([-1], np.int64)
+WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 NARROW = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
@@ -53,20 +54,24 @@ def _cotangents(ct, labels, weights, like, reduction, ignore_index):
         keep = op.GreaterOrEqual(index, 0) if ignore_index < 0 else op.Not(op.Equal(index, ignore_index))
         index = op.Max(index, 0) if ignore_index < 0 else index * mask(keep, index)
         kept = weight = mask(keep, like)
+    if weights is None and kept is not None and reduction == "mean" and labels.rank == 1 and like.dtype in WIDE:
+        share = op.LpNormalization(kept, axis=0, p=1) * ct  # each label's part of the mean; 0 where all is ignored
+        return index, share, share
     if weights is not None:
         weight = op.Gather(weights, index)
         weight = weight if kept is None else weight * kept
     if reduction == "none":
         ct = op.Unsqueeze(ct, CLASSES)
+    elif reduction == "mean" and weight is None:
+        # Times the reciprocal: the size of a batch is no pole, and its transpose needs no guard against one.
+        ct = ct * op.Reciprocal(op.CastLike(op.Size(labels), like))
     elif reduction == "mean":
-        ct = ct / _total(labels, weights, weight, like)
+        ct = ct / _total(weights, weight)
     return index, ct if weight is None else ct * weight, ct if kept is None else ct * kept
 
 
-def _total(labels, weights, weight, like):
+def _total(weights, weight):
     """What the mean divides by; 1 instead of 0: where all is ignored the gradient is 0, though the mean is NaN."""
-    if weight is None:
-        return op.CastLike(op.Size(labels), like)
     total = op.ReduceSum(weight, keepdims=0)
     return op.Max(total, 1.0) if weights is None else total + mask(op.Equal(total, 0.0), total)
 

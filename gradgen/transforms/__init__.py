@@ -1,0 +1,1 @@
+"""Transforms of models beyond the gradient: each is a module, and its call a name in `gradgen`."""
