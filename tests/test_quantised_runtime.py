@@ -88,3 +88,12 @@ def test_a_product_that_quantises_straight_through():
     want = ct @ ((b - 2) * 0.1).T
     inner = np.abs(x - x.max()) * np.abs(x - x.min()) > 0  # the two ends also move the scale
     np.testing.assert_allclose(found[inner], want[inner], rtol=1e-4, atol=1e-5)
+
+
+def test_a_product_that_quantises_and_that_nothing_reads():
+    model = parser.parse_model(PRODUCT.replace("y = com", "u = com").replace("DynamicQuantizeMatMul(x, b, s, z) }",
+                               "DynamicQuantizeMatMul(x, b, s, z) p = Exp(x) c = Constant <value_ints = [0, 1, 2]> () "
+                               "y = Gather <axis = 1> (p, c) }"))  # fmt: skip
+    x = RNG.uniform(-1, 1, (5, 4)).astype("f")
+    found = Evaluator(gradgen.vjp(model), strict=True)({"x": x, "grad_y": np.ones((5, 3), "f")})["grad_x"]
+    np.testing.assert_allclose(found[:, :3], np.exp(x[:, :3]), rtol=1e-5)

@@ -45,7 +45,12 @@ class Through:
 
 
 def quantises(node: ir.Node, linker: Linker) -> bool:
-    """Whether an op's forward body quantises, so that it is the body's nodes that stop a derivative or pass it on."""
+    """Whether an op's forward body quantises, so that it is the body's nodes that stop a derivative or pass it on.
+
+    Of a node that nothing reads there is no body.
+    """
+    if not any(v.uses() or v.is_graph_output() for v in node.outputs):
+        return False
     row = linker.rules.of(node)
     if row is None or row.forward is None or row.straight_through is not None:
         return False
