@@ -186,3 +186,13 @@ def test_the_products_of_queries_and_keys_have_four_dimensions():
         y, k, v, products = Attention <qk_matmul_output_mode = 1> (l, l, l)
         z = Exp(products) }"""
     assert ranks_of(text, opset=24)["products"] == 4
+
+
+def test_a_rank_that_inference_gets_wrong_is_refused_in_words():
+    """onnx forgets the axis along which output_shape cuts: a gradient model that states the shape does not load."""
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[1,2,4,5] x, float[2,2,5,5] w) => (float[p, q] z) {
+            y = ConvTranspose <output_shape = [8, 4], strides = [2, 1]> (x, w)
+            z = Flatten(y) }""")
+    with pytest.raises(gradgen.GradientError, match="3 dimensions where there are 4.*state the pads"):
+        gradgen.vjp(proto)
