@@ -70,6 +70,8 @@ def bias_softmax(data, bias, *, axis=1, is_inner_broadcast=0):
 
 def swapped(x, transposed, batch):
     """A matrix of FusedMatMul as it is multiplied: first axis moved behind the batch, last two axes exchanged."""
+    if not transposed and not batch:
+        return x
     axes = list(range(x.rank))
     if batch and x.rank > 2:
         axes = [*axes[1:-1], axes[0], axes[-1]]
