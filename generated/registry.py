@@ -1174,7 +1174,7 @@ ROWS = (
                 "gradgen.rules.conv",
                 ("dY", "X", "W"),
                 ("dX", "dW", "dB"),
-                attributes=("group",),
+                attributes=("strides", "group"),
                 when="all_eq(kernel_shape, 1) and all_eq(strides, 1) and all_eq(pads, 0) and group == 1",
             ),
             Form(
@@ -1185,6 +1185,15 @@ ROWS = (
                 ("dX", "dW", "dB"),
                 attributes=("kernel_shape", "strides", "pads", "dilations"),
                 when="rank(X) == 4 and dim(X, 2) >= 24 and group == 1 and strides[0] == 1 and auto_pad == 'NOTSET' and 4 * (dim(W, 0) * kernel_shape[0] + dim(X, 1) * kernel_shape[1]) <= 3 * dim(X, 1) * kernel_shape[0] * kernel_shape[1]",
+            ),
+            Form(
+                "conv_vjp__separable",
+                "traced",
+                "gradgen.rules.conv",
+                ("dY", "X", "W"),
+                ("dX", "dW", "dB"),
+                attributes=("kernel_shape", "strides", "pads", "dilations"),
+                when="rank(X) == 4 and dim(X, 2) >= 12 and size(X) >= 65536 and group == 1 and strides[0] == 1 and auto_pad == 'NOTSET' and dim(W, 0) * kernel_shape[0] + dim(X, 1) * kernel_shape[1] <= dim(X, 1) * kernel_shape[0] * kernel_shape[1]",
             ),
             Form(
                 "conv_vjp",
@@ -1324,6 +1333,14 @@ ROWS = (
                 when="axis == 0 and rank(data) == 2 and dim(data, 0) > 0 and dim(data, 0) <= 64 and dim(data, 1) > 0",
             ),
             Form(
+                "gather_vjp__flat",
+                "traced",
+                "gradgen.rules.index",
+                ("doutput", "data", "indices"),
+                ("ddata",),
+                when="axis == 0 and rank(data) == 2 and size(indices) * dim(data, 1) >= 65536 and size(data) <= 2147483647",
+            ),
+            Form(
                 "gather_vjp",
                 "traced",
                 "gradgen.rules.index",
@@ -1384,6 +1401,14 @@ ROWS = (
         inputs=("data", "indices"),
         outputs=("output",),
         forms=(
+            Form(
+                "gather_nd_vjp__flat",
+                "traced",
+                "gradgen.rules.index",
+                ("doutput", "data", "indices"),
+                ("ddata",),
+                when="batch_dims == 0 and rank(data) == 2 and dim(indices, -1) == 1 and size(indices) * dim(data, 1) >= 65536 and size(data) <= 2147483647",
+            ),
             Form(
                 "gather_nd_vjp",
                 "traced",
@@ -2395,7 +2420,7 @@ ROWS = (
                 ("dY", "X", "Scale", "B", "InvStdDev"),
                 ("dX", "dScale", "dB"),
                 attributes=("axis", "epsilon"),
-                when="dtype(X) == 'float' and stash_type == 1",
+                when="not portable and dtype(X) == 'float' and stash_type == 1",
             ),
             Form(
                 "layer_normalization_vjp",
@@ -2536,13 +2561,13 @@ ROWS = (
         outputs=("Y", "Indices"),
         forms=(
             Form(
-                "max_pool_vjp__unpool",
-                "compiled",
+                "max_pool_vjp__codes",
+                "traced",
                 "gradgen.rules.pool",
-                ("dY", "X", "Indices"),
+                ("dY", "X", "Y"),
                 ("dX",),
-                attributes=("kernel_shape", "strides"),
-                when="not transposed and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 3 and dim(X, 2) % kernel_shape[0] == 0",
+                attributes=("kernel_shape",),
+                when="not transposed and not portable and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 4 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 3) % kernel_shape[1] == 0 and size(X) >= 262144 and size(X) <= 16777216",
             ),
             Form(
                 "max_pool_vjp__unpool",
@@ -2551,7 +2576,7 @@ ROWS = (
                 ("dY", "X", "Indices"),
                 ("dX",),
                 attributes=("kernel_shape", "strides"),
-                when="not transposed and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 4 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 3) % kernel_shape[1] == 0",
+                when="not transposed and not portable and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 3 and dim(X, 2) % kernel_shape[0] == 0",
             ),
             Form(
                 "max_pool_vjp__unpool",
@@ -2560,7 +2585,43 @@ ROWS = (
                 ("dY", "X", "Indices"),
                 ("dX",),
                 attributes=("kernel_shape", "strides"),
-                when="not transposed and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 5 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 3) % kernel_shape[1] == 0 and dim(X, 4) % kernel_shape[2] == 0",
+                when="not transposed and not portable and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 4 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 3) % kernel_shape[1] == 0",
+            ),
+            Form(
+                "max_pool_vjp__unpool",
+                "compiled",
+                "gradgen.rules.pool",
+                ("dY", "X", "Indices"),
+                ("dX",),
+                attributes=("kernel_shape", "strides"),
+                when="not transposed and not portable and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 5 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 3) % kernel_shape[1] == 0 and dim(X, 4) % kernel_shape[2] == 0",
+            ),
+            Form(
+                "max_pool_vjp__tiles",
+                "traced",
+                "gradgen.rules.pool",
+                ("dY", "X"),
+                ("dX",),
+                attributes=("kernel_shape",),
+                when="portable and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and rank(X) == 3 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 2) > 0",
+            ),
+            Form(
+                "max_pool_vjp__tiles",
+                "traced",
+                "gradgen.rules.pool",
+                ("dY", "X"),
+                ("dX",),
+                attributes=("kernel_shape",),
+                when="portable and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and rank(X) == 4 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 2) > 0 and dim(X, 3) % kernel_shape[1] == 0 and dim(X, 3) > 0",
+            ),
+            Form(
+                "max_pool_vjp__tiles",
+                "traced",
+                "gradgen.rules.pool",
+                ("dY", "X"),
+                ("dX",),
+                attributes=("kernel_shape",),
+                when="portable and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and rank(X) == 5 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 2) > 0 and dim(X, 3) % kernel_shape[1] == 0 and dim(X, 3) > 0 and dim(X, 4) % kernel_shape[2] == 0 and dim(X, 4) > 0",
             ),
             Form(
                 "max_pool_vjp",
@@ -2584,6 +2645,7 @@ ROWS = (
         forms=(Form("max_unpool_vjp", "traced", "gradgen.rules.pool", ("doutput", "X", "I", "output"), ("dX",)),),
         ignores=("kernel_shape", "strides", "pads"),
         module="gradgen.rules.pool",
+        linear=(("X",),),
     ),
     # pool.toml, [AveragePool]
     Row(
@@ -2650,7 +2712,7 @@ ROWS = (
         1,
         inputs=("X",),
         outputs=("Y",),
-        forms=(Form("global_max_pool_vjp", "compiled", "gradgen.rules.pool", ("dY", "X"), ("dX",)),),
+        forms=(Form("global_max_pool_vjp", "compiled", "gradgen.rules.pool", ("dY", "X", "Y"), ("dX",)),),
         module="gradgen.rules.pool",
     ),
     # pool.toml, [LpPool]

@@ -15,6 +15,7 @@ import onnx
 
 from gradgen.api import vjp
 from gradgen.differences import GradientCheck, Verdict, check_gradients
+from gradgen.engine.custom import runnable
 from gradgen.engine.external import BASE_KEY, settle_external
 from gradgen.engine.protos import imports
 from gradgen.engine.reading import Model, read
@@ -94,6 +95,7 @@ def _verify(
     model: Model, wrt: Any, of: Any, feeds: Any, straight_through: bool, registry: Registry | None, seed: int, each: Any
 ) -> list[Verification]:
     primal, point = make_feeds(_read(model), feeds, seed)
+    primal = runnable(primal, registry_of(registry))
     rules = Rules(registry_of(registry), imports(primal))
     primal = number_draws(primal, lambda f: rules.find(f.domain, f.name) is not None)
     make = functools.partial(vjp, primal, wrt, of, registry=registry)

@@ -38,6 +38,22 @@ def test_branches_with_several_outputs(c):
     check(model(text), {"c": np.bool_(c), "x": draw(3), "w": draw(3)}, of=["z"])
 
 
+@pytest.mark.parametrize("kept", ["b = Identity(h)", "k = Constant <value_int=1> () n = Cast <to=9> (k)\n"
+    "b = If(n) < then_branch = i () => (double[p, q] p1) { p1 = Sin(h) }, "
+    "else_branch = j () => (double[q] q1) { q1 = Squeeze(h) } >"])  # fmt: skip
+def test_branches_of_other_ranks_before_what_fits_one_of_them(kept):
+    """Exported recurrent layers squeeze where there is no batch; what reads the result is written for a batch."""
+    text = f"""
+    g (bool c, double[1,3] x, double[3,2] w) => (double[1,2] y) {{
+      h = Mul(x, x)
+      s = If(c) < then_branch = t () => (double[] a) {{ a = Squeeze(h) }},
+                  else_branch = e () => (double[] b) {{ {kept} }} >
+      y = Gemm(s, w)
+    }}"""
+    proto = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
+    check(proto, {"c": np.bool_(False), "x": draw(1, 3), "w": draw(3, 2)})
+
+
 def test_a_branch_that_no_cotangent_reaches_gives_zeros():
     text = """
     g (bool c, double[3] x, double[3] w) => (double[3] y) {

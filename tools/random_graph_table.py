@@ -37,7 +37,7 @@ def main(count: int, first: int, save: Path | None, only: tuple[str, ...]) -> No
         paths.update(verdict.paths if verdict.kind == "right" else ())
         if verdict.kind == "refused":
             refusals[verdict.reason] += 1
-        elif verdict.kind != "right":
+        if verdict.kind != "right":
             reason = " ".join(verdict.reason.split())[:400]
             click.echo(f"{seed}: {verdict.kind}: {reason} grow(random.Random({seed}), {ops})")
             if save and verdict.kind == "wrong":

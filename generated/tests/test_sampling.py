@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 GRIDSAMPLE = [
     Sample(
@@ -210,6 +211,11 @@ def test_gridsample_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", GRIDSAMPLE, ids=str)
+def test_gridsample_jvp(sample):
+    check_jvp(sample)
+
+
 AFFINEGRID = [
     Sample("", "AffineGrid", 1, 0, {"theta": [2, 2, 3], "size": [2, 3, 2, 3]}, {}),
     Sample("", "AffineGrid", 1, 1, {"theta": [1, 2, 3], "size": [1, 1, 3, 2], "align_corners": 1}, {}),
@@ -236,6 +242,11 @@ def test_affinegrid_dynamic(sample):
 @pytest.mark.parametrize("sample", AFFINEGRID, ids=str)
 def test_affinegrid_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", AFFINEGRID, ids=str)
+def test_affinegrid_jvp(sample):
+    check_jvp(sample)
 
 
 ROIALIGN = [
@@ -330,6 +341,22 @@ ROIALIGN = [
         },
         {},
     ),
+    Sample(
+        "",
+        "RoiAlign",
+        1,
+        6,
+        {
+            "X": [1, 2, 5, 6],
+            "rois": {"values": [[-0.41, -0.32, 2.1, 1.9], [3.4, 2.6, 6.9, 5.8]]},
+            "batch_indices": [0, 0],
+            "mode": "max",
+            "sampling_ratio": 2,
+            "output_height": 2,
+            "output_width": 2,
+        },
+        {},
+    ),
 ]
 
 
@@ -351,6 +378,11 @@ def test_roialign_dynamic(sample):
 @pytest.mark.parametrize("sample", ROIALIGN, ids=str)
 def test_roialign_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", ROIALIGN, ids=str)
+def test_roialign_jvp(sample):
+    check_jvp(sample)
 
 
 MAXROIPOOL = [
@@ -408,6 +440,11 @@ def test_maxroipool_dynamic(sample):
 @pytest.mark.parametrize("sample", MAXROIPOOL, ids=str)
 def test_maxroipool_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", MAXROIPOOL, ids=str)
+def test_maxroipool_jvp(sample):
+    check_jvp(sample)
 
 
 DEFORMCONV = [
@@ -498,3 +535,8 @@ def test_deformconv_dynamic(sample):
 @pytest.mark.parametrize("sample", DEFORMCONV, ids=str)
 def test_deformconv_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", DEFORMCONV, ids=str)
+def test_deformconv_jvp(sample):
+    check_jvp(sample)

@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 IDENTITY = [
     Sample("", "Identity", 1, 0, {"input": [3, 4]}, {}),
@@ -35,6 +36,11 @@ def test_identity_dynamic(sample):
 @pytest.mark.parametrize("sample", IDENTITY, ids=str)
 def test_identity_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", IDENTITY, ids=str)
+def test_identity_jvp(sample):
+    check_jvp(sample)
 
 
 CAST = [
@@ -64,6 +70,11 @@ def test_cast_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", CAST, ids=str)
+def test_cast_jvp(sample):
+    check_jvp(sample)
+
+
 CASTLIKE = [
     Sample("", "CastLike", 1, 0, {"input": [3, 4], "target_type": [2]}, {}),
     Sample("", "CastLike", 1, 1, {"input": [2], "target_type": [], "@wrt": ["input"]}, {}),
@@ -88,6 +99,11 @@ def test_castlike_dynamic(sample):
 @pytest.mark.parametrize("sample", CASTLIKE, ids=str)
 def test_castlike_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", CASTLIKE, ids=str)
+def test_castlike_jvp(sample):
+    check_jvp(sample)
 
 
 RESHAPE = [
@@ -121,6 +137,11 @@ def test_reshape_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", RESHAPE, ids=str)
+def test_reshape_jvp(sample):
+    check_jvp(sample)
+
+
 FLATTEN = [
     Sample("", "Flatten", 1, 0, {"input": [2, 3, 4]}, {}),
     Sample("", "Flatten", 1, 1, {"input": [2, 3, 4], "axis": 0}, {}),
@@ -148,6 +169,11 @@ def test_flatten_dynamic(sample):
 @pytest.mark.parametrize("sample", FLATTEN, ids=str)
 def test_flatten_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", FLATTEN, ids=str)
+def test_flatten_jvp(sample):
+    check_jvp(sample)
 
 
 TRANSPOSE = [
@@ -180,6 +206,11 @@ def test_transpose_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", TRANSPOSE, ids=str)
+def test_transpose_jvp(sample):
+    check_jvp(sample)
+
+
 SQUEEZE = [
     Sample("", "Squeeze", 1, 0, {"data": [1, 3, 1, 2], "axes": [0, -2]}, {}),
     Sample("", "Squeeze", 1, 1, {"data": [1, 3, 1, 2], "axes": [2]}, {}),
@@ -208,6 +239,11 @@ def test_squeeze_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", SQUEEZE, ids=str)
+def test_squeeze_jvp(sample):
+    check_jvp(sample)
+
+
 UNSQUEEZE = [
     Sample("", "Unsqueeze", 1, 0, {"data": [3, 2], "axes": [0, -1]}, {}),
     Sample("", "Unsqueeze", 1, 1, {"data": [3, 2], "axes": [2, 1]}, {}),
@@ -234,6 +270,11 @@ def test_unsqueeze_dynamic(sample):
 @pytest.mark.parametrize("sample", UNSQUEEZE, ids=str)
 def test_unsqueeze_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", UNSQUEEZE, ids=str)
+def test_unsqueeze_jvp(sample):
+    check_jvp(sample)
 
 
 EXPAND = [
@@ -267,6 +308,11 @@ def test_expand_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", EXPAND, ids=str)
+def test_expand_jvp(sample):
+    check_jvp(sample)
+
+
 REVERSESEQUENCE = [
     Sample("", "ReverseSequence", 1, 0, {"input": [4, 3], "sequence_lens": [4, 1, 2]}, {}),
     Sample(
@@ -296,6 +342,11 @@ def test_reversesequence_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", REVERSESEQUENCE, ids=str)
+def test_reversesequence_jvp(sample):
+    check_jvp(sample)
+
+
 SPACETODEPTH = [
     Sample("", "SpaceToDepth", 1, 0, {"input": [2, 3, 4, 6], "blocksize": 2}, {}),
     Sample("", "SpaceToDepth", 1, 1, {"input": [1, 2, 3, 3], "blocksize": 3}, {}),
@@ -320,6 +371,11 @@ def test_spacetodepth_dynamic(sample):
 @pytest.mark.parametrize("sample", SPACETODEPTH, ids=str)
 def test_spacetodepth_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", SPACETODEPTH, ids=str)
+def test_spacetodepth_jvp(sample):
+    check_jvp(sample)
 
 
 SPACETODEPTH_28 = [
@@ -348,6 +404,11 @@ def test_spacetodepth_28_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", SPACETODEPTH_28, ids=str)
+def test_spacetodepth_28_jvp(sample):
+    check_jvp(sample)
+
+
 DEPTHTOSPACE = [
     Sample("", "DepthToSpace", 1, 0, {"input": [2, 8, 2, 3], "blocksize": 2}, {}),
     Sample("", "DepthToSpace", 1, 1, {"input": [2, 8, 2, 3], "blocksize": 2, "mode": "DCR"}, {}),
@@ -374,6 +435,11 @@ def test_depthtospace_dynamic(sample):
 @pytest.mark.parametrize("sample", DEPTHTOSPACE, ids=str)
 def test_depthtospace_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", DEPTHTOSPACE, ids=str)
+def test_depthtospace_jvp(sample):
+    check_jvp(sample)
 
 
 RANGE = [
@@ -408,3 +474,8 @@ def test_range_dynamic(sample):
 @pytest.mark.parametrize("sample", RANGE, ids=str)
 def test_range_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", RANGE, ids=str)
+def test_range_jvp(sample):
+    check_jvp(sample)

@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 DFT = [
     Sample("", "DFT", 1, 0, {"input": [2, 5, 1]}, {}),
@@ -46,6 +47,11 @@ def test_dft_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", DFT, ids=str)
+def test_dft_jvp(sample):
+    check_jvp(sample)
+
+
 STFT = [
     Sample("", "STFT", 1, 0, {"signal": [2, 13, 1], "frame_step": 3, "window": [4], "frame_length": 4}, {}),
     Sample("", "STFT", 1, 1, {"signal": [1, 12, 1], "frame_step": 2, "window": [5]}, {}),
@@ -74,3 +80,8 @@ def test_stft_dynamic(sample):
 @pytest.mark.parametrize("sample", STFT, ids=str)
 def test_stft_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", STFT, ids=str)
+def test_stft_jvp(sample):
+    check_jvp(sample)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from gradgen.engine.contract import contradict, ir_shape
 from gradgen.engine.values import UnknownTypeError
 
 BOOL = ir.Value(type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([]))
@@ -53,6 +54,19 @@ def add(linker: Any, parts: Sequence[ir.Value], like: ir.Value) -> ir.Value:
     if is_optional(like):
         return map_present(linker, parts, like, lambda inner, items: add(inner, items, element(like)))
     return linker.add(parts, like)
+
+
+def view(linker: Any, value: ir.Value, like: ir.Value) -> ir.Value:
+    """A value, as one of the shape of another where what is known of the two contradicts.
+
+    Two branches may give one output in different shapes, and what reads it may fit one of them alone: where the other
+    one is taken nothing of that runs, but its types must hold together.
+    """
+    if not isinstance(like.type, ir.TensorType) or not contradict(ir_shape(value), ir_shape(like)):
+        return value
+    length = ir.Value(type=INT64.type, shape=ir.Shape([len(like.shape or ())]))
+    shape = linker.node("Shape", [like], length, f"{like.name}/shape")
+    return linker.node("Reshape", [value, shape], like, f"{like.name}/cotangent", allowzero=1)
 
 
 def map_elements(

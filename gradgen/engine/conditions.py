@@ -6,13 +6,14 @@ Names are attributes. `rank(X)`, `dim(X, i)`, `size(X)`, `dtype(X)`, `const(X)` 
 `known(X)` tells whether it has a constant content, `given(X)` whether it is there, `static(X)` whether all its sizes
 are known, `same(X, Y)` whether two shapes are known to be equal, `all_eq(list, n)` whether every element equals n,
 `selected(Y)` whether a later node may leave out elements of an output (a Where with a constant, say), so that its cotangent
-is exactly zero where the output is NaN, `transposed` whether the form is applied in order to be transposed, as jvp does.
+is exactly zero where the output is NaN, `transposed` whether the form is applied in order to be transposed, as jvp does,
+`portable` whether the model is to run on other engines than onnxruntime too.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
@@ -27,7 +28,7 @@ _NODES = (
 )  # fmt: skip
 FUNCTIONS = ("rank", "dim", "size", "dtype", "const", "known", "given", "static", "same", "all_eq", "len", "selected")
 
-TRANSPOSED = "transposed"
+PURPOSES = ("transposed", "portable")
 
 
 class _UnknownError(Exception):
@@ -54,18 +55,20 @@ def names(text: str) -> tuple[set[str], set[str]]:
     formals: set[str] = set()
     every: set[str] = set()
     for node in ast.walk(parse(text)):
-        if isinstance(node, ast.Name) and node.id not in (*FUNCTIONS, TRANSPOSED):
+        if isinstance(node, ast.Name) and node.id not in (*FUNCTIONS, *PURPOSES):
             every.add(node.id)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in ("all_eq", "len"):
             formals.update(a.id for a in node.args if isinstance(a, ast.Name))
     return formals, every - formals
 
 
-def holds(text: str | None, values: Mapping[str, Any], attributes: Mapping[str, Any], transposed: bool = False) -> bool:
-    """Whether a condition is known to hold for these values (by formal name) and plain attributes."""
+def holds(
+    text: str | None, values: Mapping[str, Any], attributes: Mapping[str, Any], purposes: Collection[str] = ()
+) -> bool:
+    """Whether a condition is known to hold for these values (by formal name), plain attributes, and PURPOSES."""
     if text is None:
         return True
-    attributes = {**attributes, TRANSPOSED: transposed}
+    attributes = {**attributes, **{name: name in purposes for name in PURPOSES}}
     try:
         found = bool(_evaluate(parse(text).body, values, attributes))
     except _UnknownError:

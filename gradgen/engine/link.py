@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,14 +41,14 @@ class Knowledge:
 
     Attributes:
         fixed: the float constants on whose content the linked nodes rely.
-        transposed: whether rules are linked in order to be transposed.
+        purposes: what rules are linked for beside the gradient, as conditions name it: to be transposed, to be portable.
         nonlinear: what was linked of rules that are declared not to be linear in their cotangents: op, node, rule.
     """
 
     def __init__(self, variable: set[ir.Value] | None = None):
         self.variable = variable or set()
         self.fixed: set[ir.Value] = set()
-        self.transposed = False
+        self.purposes: set[str] = set()
         self.nonlinear: list[str] = []
         self._constants: dict[ir.Value, np.ndarray | None] = {}
 
@@ -175,7 +176,8 @@ class Linker:
         return type(self)(graph, self.registry, self.opset, self.knowledge, self.names, self.constants)
 
     def finish(self, model: ir.Model) -> None:
-        """Add to the model what the linked nodes need."""
+        """Add to the model what its nodes need: the bodies of ops that no runtime knows, as functions."""
+        importlib.import_module("gradgen.engine.custom").add_functions(model, self.rules)
 
     def vjp(
         self,
@@ -380,7 +382,7 @@ def _library_template(function: RuleFunction, values: list[Value], registry: Reg
     from gradgen.engine.specialise import needed
     from gradgen.rules.lang import building
 
-    builder = Builder(registry.body, opset)
+    builder = Builder(registry.body, opset, callee=registry.callee)
     with building(builder):
         result = builder.call(function, values, {})
     return Template(values, {"result": result}, needed(builder.nodes, [result]))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
+from gradgen.engine.custom import expand_custom, keeps_call
 from gradgen.engine.declarations import check_declarations
 from gradgen.engine.external import BASE_KEY
 from gradgen.engine.forward import fill_bodies, move_strays
@@ -19,7 +21,7 @@ from gradgen.engine.protos import imports, scopes
 from gradgen.engine.reading import Model, check, densify, normalise_domains, open_dimensions, read
 from gradgen.engine.registry import Registry, Rules, is_random
 from gradgen.engine.settling import settle
-from gradgen.engine.shaping import infer_types_of, value_of
+from gradgen.engine.shaping import Fill, infer_types_of, value_of
 from gradgen.engine.subgraphs import graphs
 from gradgen.engine.values import is_float
 from gradgen.inlining import inline_functions
@@ -42,13 +44,14 @@ class Prepared:
     as_ir: bool
 
 
-def prepare(model: Model, registry: Registry, types: bool = True) -> Prepared:
+def prepare(model: Model, registry: Registry, types: bool = True, fills: Sequence[Fill] = ()) -> Prepared:
     """Read a model and bring it into the form that the reverse pass works on.
 
     Args:
         model: what the caller handed in.
         registry: the rules; a model's own function that has one is not inlined.
         types: False leaves out inference and the raising of old opsets, for a look at the model alone.
+        fills: what else fills in types that onnx cannot infer; see `infer_types_of`.
 
     Raises:
         GradientError: for a file that is missing or no model, and for a model that the standard does not admit.
@@ -60,8 +63,8 @@ def prepare(model: Model, registry: Registry, types: bool = True) -> Prepared:
     open_dimensions(proto)
     densify(proto)
     rules = Rules(registry, imports(proto))
-    proto = inline_functions(proto, lambda f: rules.find(f.domain, f.name) is not None)
-    proto = infer(proto, registry, declared=True) if types else proto
+    proto = inline_functions(proto, lambda f: keeps_call(rules.find(f.domain, f.name)))
+    proto = infer(proto, registry, declared=True, fills=fills) if types else proto
     ir_model = _from_proto(proto)
     if (ir_model.ir_version or 0) < 4:
         # Before IR 4 every initializer had to be a graph input too, and runtimes never let a caller override it.
@@ -74,11 +77,15 @@ def prepare(model: Model, registry: Registry, types: bool = True) -> Prepared:
         ir_model.opset_imports[""] = opset = OPSET
     if opset < OPSET and types:
         raise_opset(ir_model, OPSET)
-        ir_model = _from_proto(infer(ir.to_proto(ir_model), registry))
+        ir_model = _from_proto(infer(ir.to_proto(ir_model), registry, fills=fills))
         opset = OPSET
+    if types and expand_custom(ir_model, registry):
+        ir_model = _from_proto(infer(ir.to_proto(ir_model), registry, fills=fills))
     if types:
         ir_model = settle(
-            ir_model, Rules(registry, ir_model.opset_imports), lambda m: _from_proto(infer(ir.to_proto(m), registry))
+            ir_model,
+            Rules(registry, ir_model.opset_imports),
+            lambda m: _from_proto(infer(ir.to_proto(m), registry, fills=fills)),
         )
     return Prepared(ir_model, opset, as_ir)
 
@@ -93,7 +100,9 @@ def _from_proto(proto: onnx.ModelProto) -> ir.Model:
     return model
 
 
-def infer(proto: onnx.ModelProto, registry: Registry, declared: bool = False) -> onnx.ModelProto:
+def infer(
+    proto: onnx.ModelProto, registry: Registry, declared: bool = False, fills: Sequence[Fill] = ()
+) -> onnx.ModelProto:
     """Infer shapes, with the values of shape computations propagated; what cannot be inferred stays open.
 
     onnx leaves the rank open where a shape is computed at run time, though the length of that shape states it, and
@@ -104,8 +113,8 @@ def infer(proto: onnx.ModelProto, registry: Registry, declared: bool = False) ->
         GradientError: with `declared`, if the types that the model declares are not those that its nodes compute.
     """
     overridable = _take_overridable(proto)
-    fills = [functools.partial(fill, registry=registry) for fill in (_fill_alike, fill_bodies)]
-    proto = infer_types_of(proto, fills, check_declarations if declared else None)
+    own = [functools.partial(fill, registry=registry) for fill in (_fill_alike, fill_bodies)]
+    proto = infer_types_of(proto, [*own, *fills], check_declarations if declared else None)
     proto.graph.initializer.extend(overridable)
     return proto
 

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from google.protobuf import json_format, text_format
 from google.protobuf.message import DecodeError
 
-from gradgen.engine.external import BASE_KEY, all_external, base_of, note_base, settle_external
+from gradgen.engine.external import BASE_KEY, all_external, base_of, check_size, note_base, settle_external
 from gradgen.engine.protos import all_graphs, all_nodes, subgraphs
 from gradgen.engine.soundness import check_bodies, check_sound
 from gradgen.errors import GradientError
@@ -49,6 +49,7 @@ def read(model: Model) -> tuple[onnx.ModelProto, bool]:
         raise GradientError(f"a model is a path, an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}")
     check_sound(proto)
     external = bool(all_external(proto)) and settle_external(proto, base, where)
+    check_size(proto, where)
     props = {p.key: p.value for p in proto.metadata_props if p.key != BASE_KEY}
     if external:
         props[BASE_KEY] = note_base(base)

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from gradgen.engine.defaults import drop_spelled, spell_defaults
 from gradgen.engine.inference import infer_shapes, set_shape, set_type
 from gradgen.engine.protos import Scope, imports, scopes
+from gradgen.engine.ranks import recover_ranks
 from gradgen.engine.values import Value
 from gradgen.rules.elements import STATED, stated_shape
 from gradgen.rules.lang import OPSET
@@ -24,8 +25,8 @@ def infer_types_of(
 ) -> onnx.ModelProto:
     """The model with all types that can be inferred, those of subgraphs included; what cannot be stays open.
 
-    onnx leaves the rank open where a shape is computed at run time, though the length of that shape states it: it is
-    filled in, and what follows from it is inferred again.
+    onnx leaves the rank open where a shape is computed at run time, though the length of that shape states it, or what
+    reads the value: it is filled in, and what follows from it is inferred again.
 
     Args:
         proto: the model; the result may share with it.
@@ -40,7 +41,7 @@ def infer_types_of(
             proto = infer_shapes(proto)
         except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
             break
-        if not any([fill(proto) for fill in (fill_ranks, *fills)]):
+        if not any([fill(proto) for fill in (fill_ranks, *fills)]) and not recover_ranks(proto):
             break
     drop_spelled(proto.graph, counts)
     return proto

@@ -134,7 +134,8 @@ class StructuralContext:
         steps, replaced = plan_graph(graph, wrt, list(targets.values()), linker, self.step.origin)
         start = Cotangents(linker, {})
         for o, value in targets.items():
-            start.add(replaced.get(value, value), seeds[o], self.step.origin)
+            target = replaced.get(value, value)
+            start.add(target, compound.view(linker, seeds[o], target), self.step.origin)
         found = reverse(steps, {v: t for v in start.values() if (t := start.total(v)) is not None}, linker)
         return [found.total(replaced.get(v, v)) for v in wrt]
 

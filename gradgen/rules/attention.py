@@ -70,7 +70,7 @@ def _range(x: Any, axis: int) -> Any:
 
 
 def _padded(mask: Any, key: Any, fill: Any) -> Any:
-    """A mask that ends before the keys do, filled up on its last axis."""
+    """A mask that ends before the keys do, filled up on its last axis; one that goes on behind them, cut off."""
     if same_dim(mask.shape[-1] if mask.rank else None, key.shape[2]):
         return mask
     missing = op.Sub(op.Shape(key, start=2, end=3), op.Shape(mask, start=-1))
@@ -151,6 +151,10 @@ class _Forward:
 
 
 def _operands(Q, K, V, past_key, past_value, scale, q_num_heads, kv_num_heads) -> _Forward:
+    ranks = [len(x.shape) for x in (Q, K, V) if x.shape is not None]
+    for x in (Q, K, V):  # all three have as many dimensions
+        if x.shape is None and ranks:
+            x.shape = (None,) * ranks[0]
     query, key = _split(Q, q_num_heads), _cached(past_key, _split(K, kv_num_heads))
     value = op.CastLike(_cached(past_value, _split(V, kv_num_heads)), Q)
     if scale is not None:
@@ -223,9 +227,11 @@ def _plus(a: Any, b: Any) -> Any:
 
 
 def _to_mask(dS: Any, mask: Any, key: Any) -> Any:
-    """The cotangent of a float mask: without what was filled up, summed over what was broadcast."""
+    """The cotangent of a float mask: without what was filled up, zero where it goes on behind the keys, summed over what
+    was broadcast."""
     if not same_dim(mask.shape[-1] if mask.shape else None, key.shape[2]):
-        dS = op.Slice(dS, [0], op.Shape(mask, start=-1), [-1])
+        missing = op.Sub(op.Shape(mask, start=-1), op.Shape(key, start=2, end=3))
+        dS = op.Pad(dS, op.Concat(np.zeros(7, np.int64), missing, axis=0))
     return op.CastLike(sum_to(dS, mask), mask)
 
 

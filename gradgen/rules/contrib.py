@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from gradgen.engine.values import UnknownTypeError
 from gradgen.errors import GradientError
 from gradgen.rules.lang import forward, op
 
@@ -69,6 +70,8 @@ def bias_softmax(data, bias, *, axis=1, is_inner_broadcast=0):
 
 def swapped(x, transposed, batch):
     """A matrix of FusedMatMul as it is multiplied: first axis moved behind the batch, last two axes exchanged."""
+    if not transposed and not batch:
+        return x
     axes = list(range(x.rank))
     if batch and x.rank > 2:
         axes = [*axes[1:-1], axes[0], axes[-1]]
@@ -214,8 +217,11 @@ def rotary_embedding(input, position_ids, cos_cache, sin_cache, *, interleaved=0
     return op.Reshape(rotate(x, cos, sin, interleaved), op.Shape(input))
 
 
-def attend(q, k, v, scale, bias=None, causal=False, softcap=0.0, window=-1):
-    """softmax(scale·q·kᵀ + bias)·v of [batch, heads, sequence, width]; causal rows see no later column."""
+def attend(q, k, v, scale, bias=None, causal=False, softcap=0.0, window=-1, last=None):
+    """softmax(scale·q·kᵀ + bias)·v of [batch, heads, sequence, width]; causal rows see no later column.
+
+    `last` is the last column that a row of each sequence may see, [batch, 1, 1, 1]. A row that sees none gives zeros.
+    """
     scores = op.MatMul(q * scale, op.Transpose(k, perm=[0, 1, 3, 2]))
     if softcap:
         scores = op.Tanh(scores * (1.0 / softcap)) * softcap
@@ -227,8 +233,14 @@ def attend(q, k, v, scale, bias=None, causal=False, softcap=0.0, window=-1):
         hidden = op.Greater(column, row)
         if window > 0:
             hidden = op.Or(hidden, op.LessOrEqual(column, row - window))
+        hidden = hidden if last is None else op.Or(hidden, op.Greater(column, last))
+        if scores.dtype is None:
+            raise UnknownTypeError("the element type of the query is unknown")
         scores = op.Where(hidden, np.finfo(scores.dtype.numpy()).min.item(), scores)
-    return op.MatMul(op.Softmax(scores, axis=-1), v)
+    result = op.MatMul(op.Softmax(scores, axis=-1), v)
+    if last is None or window <= 0:
+        return result
+    return op.Where(op.GreaterOrEqual(row - window, last), op.CastLike(np.asarray(0.0), result), result)
 
 
 def key_mask(mask, q, k, value):
@@ -292,11 +304,22 @@ def multi_head_attention(query, key=None, value=None, bias=None, key_padding_mas
         query, key, value = (op.Reshape(part, [0, 0, -1]) for part in parts)
     elif value is None:
         key, value = (op.Reshape(part, [0, 0, -1]) for part in op.Split(key, axis=3, num_outputs=2, _outputs=2))
+    else:
+        alike(query, (None,) * 3)
+        alike(key, value.shape)
+        alike(value, key.shape)
     if bias is not None:
+        alike(bias, (None,))
         query, key, value = biased((query, key, value), bias)
     q, k, v = (x if x.rank == 4 else to_heads(x, num_heads) for x in (query, key, value))
     mask = added(key_mask(key_padding_mask, q, k, mask_filter_value), attention_bias)
     return from_heads(attend(q, k, v, scale or default_scale(q), mask, unidirectional))
+
+
+def alike(x, shape):
+    """Give x, if its rank is unknown, the number of dimensions of a shape, which the op wants it to have."""
+    if x.shape is None and shape is not None:
+        x.shape = (None,) * len(shape)
 
 
 def biased(values, bias):
@@ -317,10 +340,11 @@ def group_query_attention(query, key=None, value=None, past_key=None, past_value
                           qk_output=0, k_quant_type="NONE", v_quant_type="NONE", kv_cache_bit_width=0,
                           sliding_window_cache=0, q_norm_epsilon=0.0, k_norm_epsilon=0.0,
                           qk_norm_epsilon=0.0):  # fmt: skip
-    """Causal attention in which groups of query heads share a key and value head, of whole sequences."""
-    refuse(past_key=past_key, head_sink=head_sink, k_scale=k_scale, q_norm_weight=q_norm_weight, causal=1 - causal,
+    """Causal attention in which groups of query heads share a key and value head, of prompts that may be ragged."""
+    refuse(past_key=past_key, head_sink=head_sink, k_scale=k_scale, v_scale=v_scale, q_norm_weight=q_norm_weight,
            k_norm_weight=k_norm_weight, query_seqlens=query_seqlens, smooth_softmax=max(smooth_softmax, 0),
-           qk_output=qk_output, k_quant_type=k_quant_type, sliding_window_cache=sliding_window_cache)  # fmt: skip
+           causal=1 - causal, qk_output=qk_output, k_quant_type=k_quant_type, v_quant_type=v_quant_type,
+           sliding_window_cache=sliding_window_cache)  # fmt: skip
     if key is None:
         heads = op.Split(split_heads(query, num_heads + 2 * kv_num_heads), [num_heads, kv_num_heads, kv_num_heads],
                          axis=2, _outputs=3)  # fmt: skip
@@ -332,8 +356,17 @@ def group_query_attention(query, key=None, value=None, past_key=None, past_value
         cos, sin = (op.Unsqueeze(op.Gather(cache, at), [1]) for cache in (cos_cache, sin_cache))
         q, k = rotate(q, cos, sin, rotary_interleaved), rotate(k, cos, sin, rotary_interleaved)
     keys, values = repeat_heads(k, num_heads // kv_num_heads), repeat_heads(v, num_heads // kv_num_heads)
-    y = attend(q, keys, values, scale or default_scale(q), attention_bias, True, softcap, local_window_size)
+    last = last_columns(seqlens_k, k)
+    y = attend(q, keys, values, scale or default_scale(q), attention_bias, True, softcap, local_window_size, last)
     return from_heads(y), k, v
+
+
+def last_columns(seqlens_k, k):
+    """The last key of each sequence, [batch, 1, 1, 1]; None where all are known to be as long as the keys."""
+    length = None if k.shape is None else k.shape[2]
+    if seqlens_k.const is not None and isinstance(length, int) and (seqlens_k.const >= length - 1).all():
+        return None
+    return op.Reshape(op.Cast(seqlens_k, to=7), [-1, 1, 1, 1])
 
 
 def np_zero():

@@ -113,9 +113,16 @@ def _kernel(attributes: dict[str, Any], values: dict[str, Any]) -> list[Any] | N
         return list(attributes["kernel_shape"])
     kernel = _spatial(values.get("W"))
     if kernel is None:
-        sizes = _spatial(values.get("X"))
-        return None if sizes is None else [None] * len(sizes)
+        return [None] * rank if (rank := _spatial_rank(attributes, values)) else None
     return [k if isinstance(k, int) else None for k in kernel]
+
+
+def _spatial_rank(attributes: dict[str, Any], values: dict[str, Any]) -> int | None:
+    """How many spatial axes there are, as the image, the result or an attribute says."""
+    known = [len(sizes) for name in ("X", "Y") if (sizes := _spatial(values.get(name))) is not None]
+    known += [len(attributes[name]) for name in ("strides", "dilations", "output_padding") if attributes.get(name)]
+    known += [len(attributes["pads"]) // 2] if attributes.get("pads") else []
+    return known[0] if known else None
 
 
 def _windows(attributes: dict[str, Any], rank: int) -> tuple[list[int], list[int]]:
@@ -139,6 +146,7 @@ def _distribute(totals: list[Any], upper: bool) -> list[int]:
 def conv_vjp(dY, X, W, *, kernel_shape=None, strides=None, pads=None, dilations=None, group=1, auto_pad="NOTSET"):
     """dX = ConvTranspose(dY, W), dW = Σ_n dY·im2col(X)ᵀ, dB = Σ dY over all but the channels."""
     windows = {"strides": strides, "dilations": dilations}
+    _rank_all(strides, dY, X, W)
     if pads is None:
         dX = _fit(op.ConvTranspose(dY, W, group=group, **windows), X, _same_begin(X, W, windows, auto_pad))
         patches = _patches(X, kernel_shape, op.Shape(W, start=2), {**windows, "auto_pad": auto_pad})
@@ -149,8 +157,9 @@ def conv_vjp(dY, X, W, *, kernel_shape=None, strides=None, pads=None, dilations=
 
 
 @traced("dX", "dW", "dB")
-def conv_vjp__pointwise(dY, X, W, *, group=1):
+def conv_vjp__pointwise(dY, X, W, *, strides, group=1):
     """The kernel has one element and visits each place once: dX = Conv(dY, Wᵀ), dW = Σ_n dY·Xᵀ."""
+    _rank_all(strides, dY, X, W)
     flipped = op.Transpose(W, perm=[1, 0, *range(2, W.rank)])
     return op.Conv(dY, flipped), _kernel_cotangent(dY, X, X, W, 1), _channel_sum(dY, X)
 
@@ -162,17 +171,34 @@ def conv_vjp__separable(dY, X, W, *, kernel_shape, strides, pads, dilations):
     """
     (rows, columns), (step, spread), count = kernel_shape, dilations, W.shape[0]
     reach = (rows - 1) * step
-    below = np.eye(rows, dtype=np.float32)[::-1].reshape(rows, 1, rows, 1)
+    # Whole planes are moved by padding, which copies them at once; single columns are picked faster by a convolution.
+    moved = [op.Pad(dY, [0, 0, i * step, 0, 0, 0, reach - i * step, 0]) for i in range(rows)]
+    A = op.Concat(*moved, axis=1)
     beside = np.eye(columns, dtype=np.float32).reshape(columns, 1, 1, columns)
-    A = op.Conv(dY, _tiled(op.CastLike(below, X), count), group=count, kernel_shape=[rows, 1],
-                pads=[reach, 0, reach, 0], dilations=[step, 1])  # fmt: skip
     B = op.Conv(X, _tiled(op.CastLike(beside, X), X.shape[1]), group=X.shape[1], kernel_shape=[1, columns],
                 strides=[1, strides[1]], pads=pads, dilations=[1, spread])  # fmt: skip
     A, B = (op.Reshape(x, [0, x.shape[1], -1]) for x in (A, B))
     product = _sum_over_batch(op.MatMul(B, _swap(A)))
-    dW = op.Transpose(op.Reshape(product, [-1, columns, count, rows]), perm=[2, 0, 3, 1])
+    dW = op.Transpose(op.Reshape(product, [-1, columns, rows, count]), perm=[3, 0, 2, 1])
     windows = {"strides": strides, "dilations": dilations, "pads": pads}
     return _scatter(dY, X, W, kernel_shape, windows, 1), dW, _channel_sum(dY, X)
+
+
+def _rank_all(spatial: list[int] | None, *values: Any) -> None:
+    """Give those of unknown rank the rank that all operands of a convolution have: inference loses it here and there.
+
+    `spatial` has an element for each spatial axis; without it no rank at all is known, which refuses the rule.
+    """
+    rank = values[1].rank if spatial is None else len(spatial) + 2
+    for value in values:
+        if value.shape is None:
+            value.shape = (None,) * rank
+        elif len(value.shape) != rank:
+            # onnx infers so for an output_shape that cuts off what the windows reach, and onnxruntime relies on it.
+            raise GradientError(
+                f"onnx's shape inference gives an operand or the result {len(value.shape)} dimensions where there are "
+                f"{rank}; if the node states output_shape, state the pads that it stands for in its place"
+            )
 
 
 def _flips(W: Any, kernel: list[int] | None, windows: dict[str, Any], group: int) -> bool:
@@ -263,9 +289,8 @@ def _tiled(one_hot: Any, channels: int) -> Any:
 
 def _kernel_cotangent(places: Any, patches: Any, X: Any, W: Any, group: int) -> Any:
     """Σ_n places·patchesᵀ in each group: places [N, K, …] and patches [N, C·kk, …] to W [K, C/group, …]."""
-    for value in (patches, X):
-        if value.shape is None:  # inference has lost it, and the kernel tells how many axes there are
-            value.shape = (None,) * W.rank
+    if patches.shape is None:  # where the size of the kernel is not known
+        patches.shape = (None,) * W.rank
     rows, columns = W.shape[0], _product(W, 1)
     rows = [rows // group] if isinstance(rows, int) else op.Div(op.Shape(W, end=1), group)
     length, number = _product(patches, 2), op.Shape(X, end=1)
@@ -310,8 +335,7 @@ def conv_transpose_vjp(
 ):  # fmt: skip
     """dX = Conv(dY, W), dW = Σ_n X·im2col(dY)ᵀ, dB = Σ dY over all but the channels."""
     windows = {"strides": strides, "dilations": dilations}
-    if dY.shape is None:  # The standard infers no rank where the size of the kernel is not known
-        dY.shape = (X.shape[0], *[None] * (X.rank - 1))
+    _rank_all(strides, dY, X, W)
     if pads is None:
         begin, end = _transpose_pads(X, W, windows, output_padding, output_shape, auto_pad)
         image, pads = op.Pad(dY, op.Concat(NONE, begin, NONE, end, axis=0)), [0] * len(strides) * 2

@@ -19,6 +19,8 @@ def matmul_vjp(dY, A, B):
 
     A product of matrices is one Gemm a side, and so is dB where only A has batch axes.
     """
+    if A.shape is None or B.shape is None:
+        return _of_any_rank(dY, A, B)
     if A.rank == 1 or B.rank == 1:
         return _with_vector(dY, A, B)
     if A.rank == B.rank == 2:
@@ -28,6 +30,38 @@ def matmul_vjp(dY, A, B):
     if B.rank == 2:
         return dA, op.Gemm(_as_matrix(A), _as_matrix(dY), transA=1)
     return dA, sum_to(_product(transpose_matrix(A), dY, (*batch, *B.shape[-2:])), B)
+
+
+def _of_any_rank(dY: Any, A: Any, B: Any) -> tuple[Any, Any]:
+    """The cotangents of operands whose number of axes shows at run time: the batch axes become one."""
+    a, b = _matrix_shape(A, left=True), _matrix_shape(B, left=False)
+    count = op.Sub(op.Max(op.Shape(a), op.Shape(b)), 2)
+    batch = op.Slice(op.Shape(dY), [0], count)
+    one = op.ReduceProd(op.Concat([1], batch, axis=0), keepdims=1)
+    rows, columns = op.Slice(a, [-2], [-1]), op.Slice(b, [-1], [np.iinfo(np.int64).max])
+
+    def flat(x: Any, shape: Any) -> tuple[Any, Any]:
+        matrix = op.Slice(shape, [-2], [np.iinfo(np.int64).max])
+        x = op.Reshape(x, shape, allowzero=1)
+        wide = op.Expand(x, op.Concat(batch, matrix, axis=0))
+        return x, op.Transpose(op.Reshape(wide, op.Concat(one, matrix, axis=0), allowzero=1), perm=[0, 2, 1])
+
+    left, turned_left = flat(A, a)
+    right, turned_right = flat(B, b)
+    ct = op.Reshape(dY, op.Concat(one, rows, columns, axis=0), allowzero=1)
+
+    def back(product: Any, x: Any, like: Any) -> Any:
+        wide = op.Reshape(product, op.Concat(batch, op.Shape(product, start=-2), axis=0), allowzero=1)
+        return op.Reshape(sum_to(wide, like), op.Shape(x), allowzero=1)
+
+    return back(op.MatMul(ct, turned_right), A, left), back(op.MatMul(turned_left, ct), B, right)
+
+
+def _matrix_shape(x: Any, left: bool) -> Any:
+    """The shape of x as MatMul sees it: a vector is one row on the left, one column on the right."""
+    shape = op.Shape(x)
+    missing = op.Expand(np.asarray([1]), op.Max(op.Sub(2, op.Shape(shape)), 0))
+    return op.Concat(missing, shape, axis=0) if left else op.Concat(shape, missing, axis=0)
 
 
 def _as_matrix(x: Any) -> Any:
@@ -179,7 +213,7 @@ def _identity(x: Any, axis: int) -> Any:
 @traced("dX")
 def det_vjp(dY, X):
     """dX[i, j] = dY·cofactor[i, j], the signed determinants of the minors, which holds where X is singular too."""
-    size = X.shape[X.rank - 1]
+    size = None if X.shape is None else X.shape[-1]
     n = np.asarray(size, np.int64) if isinstance(size, int) else op.Squeeze(op.Shape(X, start=-1))
     rows = op.Range(0, n, 1)
     others = op.Range(0, op.Sub(n, 1), 1)

@@ -18,9 +18,11 @@ def single(x):
     return op.Cast(x, to=FLOAT)
 
 
-def rows(x):
+def rows(x, columns):
     """x as float32 in two dimensions: a vector is one row."""
     x = single(x)
+    if x.shape is None:
+        return op.Reshape(x, [-1, columns])
     return op.Unsqueeze(x, [0]) if x.rank == 1 else x
 
 
@@ -41,7 +43,7 @@ def scaler(X, *, scale=None, offset=None):
 def normalizer(X, *, norm="MAX"):
     """Y = X / max X, X / Σ|X| or X / √ΣX² along axis 1 (0 of a vector), and X where that is 0."""
     x = single(X)
-    axes = [min(1, x.rank - 1)]
+    axes = [-1 if x.shape is None else min(1, x.rank - 1)]
     if norm == "MAX":
         size = op.ReduceMax(x, axes, keepdims=1)
     elif norm == "L1":
@@ -113,7 +115,8 @@ def probit(p):
 @forward("Y")
 def linear_regressor(X, *, coefficients=None, intercepts=None, targets=1, post_transform="NONE"):
     """Y = X·coefficientsᵀ + intercepts."""
-    y = op.MatMul(rows(X), constant(coefficients, (targets, -1)).T.copy())
+    weights = constant(coefficients, (targets, -1)).T.copy()
+    y = op.MatMul(rows(X, len(weights)), weights)
     return transform(y if intercepts is None else y + constant(intercepts), post_transform)
 
 
@@ -132,7 +135,8 @@ def linear_classifier(X, *, coefficients, intercepts=None, classlabels_ints=None
     """Z = post_transform(X·coefficientsᵀ + intercepts); one score stands for two classes."""
     classes = len(classlabels_ints or classlabels_strings or ())
     count = len(intercepts) if intercepts else classes
-    scores = op.MatMul(rows(X), constant(coefficients, (count, -1)).T.copy())
+    weights = constant(coefficients, (count, -1)).T.copy()
+    scores = op.MatMul(rows(X, len(weights)), weights)
     scores = scores if intercepts is None else scores + constant(intercepts)
     return two_classes(scores, post_transform) if count == 1 and classes == 2 else transform(scores, post_transform)
 
@@ -154,7 +158,7 @@ def kernel(x, vectors, kernel_type, parameters):
 def svm_regressor(X, *, coefficients=None, support_vectors=None, n_supports=0, rho=None, kernel_type="LINEAR",
                   kernel_params=None, one_class=0):  # fmt: skip
     """Y = Σ coefficient·K(X, support vector) + ρ; without support vectors X·coefficients + ρ."""
-    x = rows(X)
+    x = rows(X, len(support_vectors) // n_supports if n_supports else len(coefficients))
     if n_supports:
         x = kernel(x, constant(support_vectors, (n_supports, -1)), kernel_type, kernel_params)
     y = op.MatMul(x, constant(coefficients, (-1, 1))) + constant(rho[:1])
@@ -168,13 +172,14 @@ def svm_classifier(X, *, coefficients=None, support_vectors=None, vectors_per_cl
     """Z = the decision value of every pair of classes; without support vectors, the score of every class."""
     if prob_a:
         raise GradientError("its probabilities are found by iteration (prob_a); only its scores have a derivative")
-    x = rows(X)
     if not vectors_per_class:
         classes = len(classlabels_ints or classlabels_strings or ())
+        x = rows(X, len(coefficients) // classes)
         return transform(
             op.MatMul(x, constant(coefficients, (classes, -1)).T.copy()) + constant(rho[:1]), post_transform
         )
     total, classes = sum(vectors_per_class), len(vectors_per_class)
+    x = rows(X, len(support_vectors) // total)
     values = kernel(x, constant(support_vectors, (total, -1)), kernel_type, kernel_params)
     scores = op.MatMul(values, pairs(coefficients, vectors_per_class)) + constant(rho)
     if classes > 2:

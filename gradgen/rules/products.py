@@ -1,4 +1,4 @@
-"""Shapes that onnx's inference gets wrong: of an Einsum that broadcasts, of Attention with a past, of DFT."""
+"""Shapes that onnx's inference gets wrong or loses: of Einsum that broadcasts, of Attention, of DFT, of Split."""
 
 from __future__ import annotations
 
@@ -70,7 +70,12 @@ def _einsum(attributes: Mapping[str, Any], inputs: Operands, found: Results) -> 
 
 
 def _attention(attributes: Mapping[str, Any], inputs: Operands, found: Results) -> Results:
-    """With a past, whose length onnx takes for 0 where it is not known: the keys read are those and the past's."""
+    """With a past, whose length onnx takes for 0 where it is not known: the keys read are those and the past's.
+
+    The products of queries and keys have four dimensions, where onnx has none for operands of unknown rank.
+    """
+    if len(found) > 3 and any(x is not None and x.shape is None for x in inputs[:2]):
+        found = [*found[:3], (None,) * 4]
     key, past = inputs[1], inputs[4] if len(inputs) > 4 else None
     if past is None:
         return list(found)
@@ -95,9 +100,23 @@ def _dft(attributes: Mapping[str, Any], inputs: Operands, found: Results) -> Res
     return [(*found[0][:place], None, *found[0][place + 1 :])]
 
 
+def _split(attributes: Mapping[str, Any], inputs: Operands, found: Results) -> Results:
+    """With sizes that are not known, where onnx loses the rank."""
+    whole = inputs[0].shape if inputs[0] is not None else None
+    if whole is None:
+        return list(found)
+    axis = attributes.get("axis", 0) % len(whole)
+    part = (*whole[:axis], None, *whole[axis + 1 :])
+    return [part if shape is None else shape for shape in found]
+
+
 CORRECTED: dict[str, Callable[[Mapping[str, Any], Operands, Results], Results]] = {
     "Einsum": _einsum,
     "Attention": _attention,
     "DFT": _dft,
 }
 """By op: the shapes of the results, from attributes, inputs, and the shapes that onnx's inference finds."""
+
+LOST = {**CORRECTED, "Split": _split}
+"""The same for nodes of rules. A model's own Split may feed what wants scalars, and is taken as long as no shape is stated:
+onnxruntime's Range, in the standard's body of AffineGrid."""

@@ -68,6 +68,9 @@ def taps(place: Any, size: Any, kind: str, padding: str, aligned: bool = False) 
     sign = None
     if kind == "linear" and padding == "reflection":
         place, sign = _mirrored(place, op.CastLike(size, place), aligned)
+    free = place
+    if kind == "linear" and padding == "border":  # each tap by itself is right: a maximum over taps reads them alone
+        place = op.Max(op.Min(place, op.CastLike(size - 1, place)), 0.0)
     below = op.Round(place) if kind == "nearest" else op.Floor(place)
     reached = op.Cast(below, to=INT64) + np.asarray(offsets, np.int64)[:, None]
     if padding == "reflection" and kind != "linear":
@@ -82,7 +85,7 @@ def taps(place: Any, size: Any, kind: str, padding: str, aligned: bool = False) 
         inside = op.CastLike(op.Equal(reached, index), place)
         return Taps(index, weight * inside, slope * inside)
     if kind == "linear":
-        inside = op.And(op.Greater(place, 0.0), op.Less(place, op.CastLike(size - 1, place)))
+        inside = op.And(op.Greater(free, 0.0), op.Less(free, op.CastLike(size - 1, free)))
         moves = op.CastLike(inside, place)
         slope = slope * (moves if sign is None else moves * sign)
     return Taps(index, weight, slope)

@@ -1,1 +1,1 @@
-"""Derivatives beyond the gradient, as models of models."""
+"""Transforms of models beyond the gradient: each is a module, and its call a name in `gradgen`."""

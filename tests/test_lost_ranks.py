@@ -1,0 +1,198 @@
+# Gradients of nodes that read values whose rank inference has lost: recovered from the reader, or not needed.
+"""Tests of gradgen.engine.ranks, and of rules that read the rank at run time."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+import gradgen
+from gradgen.differences import jacobian_fd
+from gradgen.engine.inference import infer_shapes
+from gradgen.engine.ranks import recover_ranks
+from gradgen.evaluate import Evaluator
+
+RNG = np.random.default_rng(4)
+
+
+def lost(op, shapes, lose, result, opset=21):
+    """A float64 model of one node, called with `op` as the text `Name <attributes> (operands)`.
+
+    The operands in `lose` pass a reduction over axes that are an input, behind which nothing is known of the shape.
+    """
+    declared = [
+        f"double[{','.join(map(str, [*shape, 1] if name in lose else shape))}] {name}_in"
+        for name, shape in shapes.items()
+    ]
+    reads = "".join(
+        f"{n} = ReduceSum <keepdims = 0> ({n}_in, axes) " if n in lose else f"{n} = Identity({n}_in) " for n in shapes
+    )
+    proto = parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : {opset}, "ai.onnx.ml" : 5, "com.microsoft" : 1]> '
+        f"g ({', '.join(declared)}, int64[1] axes) => ({result} y) {{ {reads} y = {op} }}"
+    )
+    feeds = {f"{n}_in": RNG.uniform(-1, 1, [*shape, 1] if n in lose else shape) for n, shape in shapes.items()}
+    return proto, {**feeds, "axes": np.array([-1])}
+
+
+def check(proto, feeds, tolerance=1e-6):
+    wrt = [name for name in feeds if name != "axes"]
+    derived = gradgen.vjp(proto, wrt=wrt)
+    onnx.checker.check_model(derived, full_check=True)
+    run = Evaluator(proto)
+    outputs = run(feeds)
+    cotangents = {name: RNG.standard_normal(value.shape) for name, value in outputs.items()}
+    found = Evaluator(derived)({**feeds, **{f"grad_{name}": ct for name, ct in cotangents.items()}})
+    for name in wrt:
+        want, _, kinks = jacobian_fd(run, feeds, name, cotangents)
+        assert not kinks.any()
+        np.testing.assert_allclose(
+            found[f"grad_{name}"], want, rtol=tolerance, atol=tolerance * np.abs(want).max(initial=0)
+        )
+
+
+CONVOLUTIONS = [
+    "Conv (x, w)",
+    "Conv <strides = [2]> (x, w)",
+    "Conv <kernel_shape = [3], strides = [2], pads = [1, 0]> (x, w)",
+    'Conv <auto_pad = "SAME_UPPER"> (x, w)',
+    "ConvTranspose (x, w)",
+    "ConvTranspose <strides = [2], output_shape = [12]> (x, w)",
+    "ConvTranspose <strides = [2], output_shape = [12], kernel_shape = [3]> (x, w)",
+    "ConvTranspose <kernel_shape = [3], strides = [2], output_padding = [1]> (x, w)",
+]
+
+
+@pytest.mark.parametrize("lose", ["x", "w", "xw"])
+@pytest.mark.parametrize("op", CONVOLUTIONS)
+def test_convolutions(op, lose):
+    check(*lost(op, {"x": [2, 3, 6], "w": [3, 3, 3]}, lose, "double[p, q, r]"))
+
+
+def test_a_convolution_with_one_element():
+    check(*lost("Conv <kernel_shape = [1]> (x, w)", {"x": [2, 3, 5], "w": [4, 3, 1]}, "w", "double[p, q, r]"))
+
+
+@pytest.mark.parametrize("lose", ["a", "b", "ab"])
+@pytest.mark.parametrize(
+    ("a", "b", "rank"),
+    [([3], [3], 0), ([3], [3, 2], 1), ([2, 3], [3], 1), ([2, 3], [3, 4], 2), ([3], [2, 3, 4], 2), ([2, 2, 3], [3], 2),
+     ([2, 1, 2, 3], [4, 3, 2], 4), ([2, 3], [2, 3, 4], 3), ([2, 0, 3], [3, 4], 3)],
+)  # fmt: skip
+def test_products(a, b, rank, lose):
+    result = f"double[{','.join('pqrs'[:rank])}]" if rank else "double"
+    check(*lost("MatMul (a, b)", {"a": a, "b": b}, lose, result))
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "lose", "result", "opset"),
+    [
+        ("AveragePool <kernel_shape = [2, 2]> (x)", {"x": [1, 2, 4, 3]}, "x", "double[p, q, r, s]", 21),
+        ("Gemm (x, w)", {"x": [2, 3], "w": [3, 2]}, "xw", "double[p, q]", 21),
+        ("Concat <axis = 1> (x, w)", {"x": [2, 3], "w": [2, 2]}, "x", "double[p, q]", 21),
+        ("Det (x)", {"x": [2, 3, 3]}, "x", "double[p]", 21),
+        ("TensorScatter (x, w)", {"x": [2, 4, 3], "w": [2, 2, 3]}, "w", "double[p, q, r]", 24),
+    ],
+)
+def test_other_ops(op, shapes, lose, result, opset):
+    check(*lost(op, shapes, lose, result, opset))
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        "LinearRegressor <coefficients = [1.0, -0.5, 0.25, 2.0], targets = 2>",
+        "SVMRegressor <coefficients = [1.5, -0.5], rho = [0.25]>",
+    ],
+)
+def test_linear_models(op):
+    """Their kernels compute in float32; the gradient of a linear map is its matrix."""
+    proto, feeds = lost(f"ai.onnx.ml.{op} (x)", {"x": [3, 2]}, "x", "double[p, q]")
+    text = onnx.printer.to_text(proto).replace("double", "float")
+    derived = gradgen.vjp(parser.parse_model(text), wrt=["x_in"])
+    ct = RNG.standard_normal((3, 2 if "targets" in op else 1)).astype(np.float32)
+    found = Evaluator(derived, strict=True)({**feeds, "x_in": feeds["x_in"].astype(np.float32), "grad_y": ct})
+    matrix = np.array([[1, -0.5], [0.25, 2]] if "targets" in op else [[1.5, -0.5]])
+    np.testing.assert_allclose(found["grad_x_in"][..., 0], ct @ matrix, rtol=1e-6)
+
+
+def test_the_value_of_an_attention():
+    proto, feeds = lost(
+        "com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, v)",
+        {"q": [1, 2, 4], "k": [1, 3, 4], "v": [1, 3, 4]}, "v", "double[p, q, r]",
+    )  # fmt: skip
+    model = parser.parse_model(onnx.printer.to_text(proto).replace("double", "float"))
+    single = {n: a.astype(np.float32) if a.dtype.kind == "f" else a for n, a in feeds.items()}
+    ct = RNG.standard_normal((1, 2, 4)).astype(np.float32)
+    found = Evaluator(gradgen.vjp(model, wrt=["v_in"]), strict=True)({**single, "grad_y": ct})
+    q, k, c = (x.reshape(-1, 2, 2).transpose(1, 0, 2) for x in (feeds["q_in"], feeds["k_in"], ct))
+    weights = np.exp(q @ k.transpose(0, 2, 1) / np.sqrt(2))
+    weights /= weights.sum(-1, keepdims=True)
+    want = (weights.transpose(0, 2, 1) @ c).transpose(1, 0, 2).reshape(1, 3, 4, 1)
+    np.testing.assert_allclose(found["grad_v_in"], want, rtol=1e-4, atol=1e-5)
+
+
+def ranks_of(text, opset=21):
+    proto = infer_shapes(parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]> {text}'))
+    while recover_ranks(proto):
+        proto = infer_shapes(proto)
+    return {
+        v.name: len(v.type.tensor_type.shape.dim)
+        for v in proto.graph.value_info
+        if v.type.tensor_type.HasField("shape")
+    }
+
+
+def test_a_declared_result_says_the_rank_of_what_it_is_made_of():
+    known = ranks_of(
+        "g (float[2,3,4] x, int64[n] a) => (float[p, q] y) { l = ReduceSum <keepdims=0> (x, a) y = Exp(l) }"
+    )
+    assert known == {"l": 2}
+
+
+def test_a_node_that_takes_any_rank_says_nothing():
+    text = "g (float[2,3] x, int64[n] a) => (float[p] y, int64[m] s) "
+    assert "l" not in ranks_of(text + "{ l = ReduceSum <keepdims=0> (x, a) s = Shape(l) y = Flatten(l) }")
+
+
+def test_a_branch_says_nothing_of_a_value_outside():
+    text = """g (bool c, float[2,3,4] x, float[3,4] w, int64[n] a) => (float[p, q] y) {
+        l = ReduceSum <keepdims=0> (x, a)
+        y = If(c) < then_branch = t () => (float[p, q] t1) { t1 = Gemm(l, w) },
+                    else_branch = e () => (float[p, q] e1) { e1 = Identity(w) } > }"""
+    assert "l" not in ranks_of(text)
+
+
+def test_the_parts_of_a_split_at_sizes_of_run_time_keep_the_rank_of_the_whole():
+    """The body splits the bias at the widths of its operands."""
+    sizes = {"q": [1, 2, 4], "k": [1, 3, 4], "v": [1, 3, 6], "b": [14]}
+    declared = ", ".join(f"float[{', '.join(f'{n}{i}' for i in range(len(s)))}] {n}" for n, s in sizes.items())
+    model = parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]> g ({declared}) => (float[r, s, t] y) '
+        "{ y = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, v, b) }"
+    )
+    feeds = {n: RNG.standard_normal(s).astype(np.float32) for n, s in sizes.items()}
+    ct = RNG.standard_normal((1, 2, 6)).astype(np.float32)
+    found = Evaluator(gradgen.vjp(model, wrt=["b"]), strict=True)({**feeds, "grad_y": ct})["grad_b"]
+    np.testing.assert_allclose(found[8:], ct.sum((0, 1)), rtol=1e-4)  # every row of the weights adds up to 1
+    np.testing.assert_allclose(found[4:8], 0, atol=1e-5)  # a shift of all keys moves no weight
+
+
+def test_the_products_of_queries_and_keys_have_four_dimensions():
+    text = """g (float[2,2,3,4,1] x, int64[n] a) => (float[p,q,r,s] y, float[t,u,v,w] z) {
+        l = ReduceSum <keepdims = 0> (x, a)
+        y, k, v, products = Attention <qk_matmul_output_mode = 1> (l, l, l)
+        z = Exp(products) }"""
+    assert ranks_of(text, opset=24)["products"] == 4
+
+
+def test_a_rank_that_inference_gets_wrong_is_refused_in_words():
+    """onnx forgets the axis along which output_shape cuts: a gradient model that states the shape does not load."""
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[1,2,4,5] x, float[2,2,5,5] w) => (float[p, q] z) {
+            y = ConvTranspose <output_shape = [8, 4], strides = [2, 1]> (x, w)
+            z = Flatten(y) }""")
+    with pytest.raises(gradgen.GradientError, match="3 dimensions where there are 4.*state the pads"):
+        gradgen.vjp(proto)
