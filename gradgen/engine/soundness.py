@@ -102,7 +102,7 @@ def _check_type(info: onnx.ValueInfoProto) -> None:
 
 
 def _check_tensor(tensor: onnx.TensorProto, name: str) -> None:
-    """Refuse what cannot be read. That fields are missing or too short, the checker sees, and not that they are long."""
+    """Refuse what cannot be read; fields that are missing or wrong, the checker sees."""
     if tensor.data_type not in _TYPES:
         raise GradientError(f"the model is not valid: tensor '{name}' has the unknown element type {tensor.data_type}")
     dims = list(tensor.dims)
@@ -111,10 +111,10 @@ def _check_tensor(tensor: onnx.TensorProto, name: str) -> None:
     if any(not 0 <= d < 2**48 for d in dims):
         raise GradientError(f"the model is not valid: tensor '{name}' has shape {dims}")
     "".join((tensor.name, tensor.doc_string))
-    if not tensor.HasField("raw_data") or tensor.data_type in _NO_SIZE:
+    if tensor.data_type in _NO_SIZE or tensor.data_location == onnx.TensorProto.EXTERNAL:
         return
     size = math.ceil(math.prod(dims) * ir.DataType(tensor.data_type).itemsize)
-    if len(tensor.raw_data) > size:
+    if size > 2**40 or (tensor.HasField("raw_data") and len(tensor.raw_data) != size):
         raise GradientError(
             f"the model is not valid: tensor '{name}' of shape {dims} takes {size} bytes and has {len(tensor.raw_data)}"
         )
