@@ -1187,6 +1187,15 @@ ROWS = (
                 when="rank(X) == 4 and dim(X, 2) >= 24 and group == 1 and strides[0] == 1 and auto_pad == 'NOTSET' and 4 * (dim(W, 0) * kernel_shape[0] + dim(X, 1) * kernel_shape[1]) <= 3 * dim(X, 1) * kernel_shape[0] * kernel_shape[1]",
             ),
             Form(
+                "conv_vjp__separable",
+                "traced",
+                "gradgen.rules.conv",
+                ("dY", "X", "W"),
+                ("dX", "dW", "dB"),
+                attributes=("kernel_shape", "strides", "pads", "dilations"),
+                when="rank(X) == 4 and dim(X, 2) >= 12 and size(X) >= 65536 and group == 1 and strides[0] == 1 and auto_pad == 'NOTSET' and dim(W, 0) * kernel_shape[0] + dim(X, 1) * kernel_shape[1] <= dim(X, 1) * kernel_shape[0] * kernel_shape[1]",
+            ),
+            Form(
                 "conv_vjp",
                 "traced",
                 "gradgen.rules.conv",
@@ -1324,6 +1333,14 @@ ROWS = (
                 when="axis == 0 and rank(data) == 2 and dim(data, 0) > 0 and dim(data, 0) <= 64 and dim(data, 1) > 0",
             ),
             Form(
+                "gather_vjp__flat",
+                "traced",
+                "gradgen.rules.index",
+                ("doutput", "data", "indices"),
+                ("ddata",),
+                when="axis == 0 and rank(data) == 2 and size(indices) * dim(data, 1) >= 65536 and size(data) <= 2147483647",
+            ),
+            Form(
                 "gather_vjp",
                 "traced",
                 "gradgen.rules.index",
@@ -1384,6 +1401,14 @@ ROWS = (
         inputs=("data", "indices"),
         outputs=("output",),
         forms=(
+            Form(
+                "gather_nd_vjp__flat",
+                "traced",
+                "gradgen.rules.index",
+                ("doutput", "data", "indices"),
+                ("ddata",),
+                when="batch_dims == 0 and rank(data) == 2 and dim(indices, -1) == 1 and size(indices) * dim(data, 1) >= 65536 and size(data) <= 2147483647",
+            ),
             Form(
                 "gather_nd_vjp",
                 "traced",
@@ -2536,6 +2561,15 @@ ROWS = (
         outputs=("Y", "Indices"),
         forms=(
             Form(
+                "max_pool_vjp__codes",
+                "traced",
+                "gradgen.rules.pool",
+                ("dY", "X", "Y"),
+                ("dX",),
+                attributes=("kernel_shape",),
+                when="not transposed and not portable and strides == kernel_shape and all_eq(dilations, 1) and all_eq(pads, 0) and auto_pad == 'NOTSET' and ceil_mode == 0 and storage_order == 0 and dtype(X) == 'float' and rank(X) == 4 and dim(X, 2) % kernel_shape[0] == 0 and dim(X, 3) % kernel_shape[1] == 0 and size(X) >= 262144 and size(X) <= 16777216",
+            ),
+            Form(
                 "max_pool_vjp__unpool",
                 "compiled",
                 "gradgen.rules.pool",
@@ -2611,6 +2645,7 @@ ROWS = (
         forms=(Form("max_unpool_vjp", "traced", "gradgen.rules.pool", ("doutput", "X", "I", "output"), ("dX",)),),
         ignores=("kernel_shape", "strides", "pads"),
         module="gradgen.rules.pool",
+        linear=(("X",),),
     ),
     # pool.toml, [AveragePool]
     Row(
@@ -2677,7 +2712,7 @@ ROWS = (
         1,
         inputs=("X",),
         outputs=("Y",),
-        forms=(Form("global_max_pool_vjp", "compiled", "gradgen.rules.pool", ("dY", "X"), ("dX",)),),
+        forms=(Form("global_max_pool_vjp", "compiled", "gradgen.rules.pool", ("dY", "X", "Y"), ("dX",)),),
         module="gradgen.rules.pool",
     ),
     # pool.toml, [LpPool]
@@ -3069,6 +3104,52 @@ ROWS = (
             reads=("X", "X_scale", "x_zero_point", "y_scale", "y_zero_point", "Y"),
             returns=("Y",),
             attributes=("axis", "opset"),
+            when=None,
+            fwd=None,
+            fwd_reads=(),
+            fwd_returns=(),
+            fwd_attributes=(),
+            linear=True,
+        ),
+    ),
+    # quantised.toml, [com.microsoft::DynamicQuantizeMatMul]
+    Row(
+        "com.microsoft",
+        "DynamicQuantizeMatMul",
+        1,
+        inputs=("A", "B", "b_scale", "b_zero_point", "bias"),
+        outputs=("Y",),
+        module="gradgen.rules.quantised",
+        forward=Form(
+            rule="dynamic_quantize_matmul",
+            kind="traced",
+            module="gradgen.rules.quantised",
+            reads=("A", "B", "b_scale", "b_zero_point", "bias"),
+            returns=("Y",),
+            attributes=(),
+            when=None,
+            fwd=None,
+            fwd_reads=(),
+            fwd_returns=(),
+            fwd_attributes=(),
+            linear=True,
+        ),
+    ),
+    # quantised.toml, [com.microsoft::MatMulIntegerToFloat]
+    Row(
+        "com.microsoft",
+        "MatMulIntegerToFloat",
+        1,
+        inputs=("A", "B", "a_scale", "b_scale", "a_zero_point", "b_zero_point", "bias"),
+        outputs=("Y",),
+        module="gradgen.rules.quantised",
+        forward=Form(
+            rule="matmul_integer_to_float",
+            kind="traced",
+            module="gradgen.rules.quantised",
+            reads=("A", "B", "a_scale", "b_scale", "a_zero_point", "b_zero_point", "bias"),
+            returns=("Y",),
+            attributes=(),
             when=None,
             fwd=None,
             fwd_reads=(),

@@ -12,13 +12,16 @@ from gradgen.errors import GradientError, GradientWarning
 
 if TYPE_CHECKING:
     from gradgen.api import grad, parameters, value_and_grad, vjp
+    from gradgen.authoring import op
     from gradgen.compiled import compile
     from gradgen.engine.registry import Registry
     from gradgen.files import save
+    from gradgen.function_library import library
     from gradgen.functions import gradient_of_function, gradient_of_nodes
     from gradgen.registration import register_vjp, vjp_rule
     from gradgen.transforms.forward_mode import hvp, jvp
     from gradgen.transforms.lowering import lower_gradient_ops
+    from gradgen.transforms.matrices import hessian, jacobian
     from gradgen.transforms.pair import vjp_pair
     from gradgen.verification import verify
 
@@ -29,10 +32,14 @@ _HOMES = {
     "parameters": "gradgen.api",
     "jvp": "gradgen.transforms.forward_mode",
     "hvp": "gradgen.transforms.forward_mode",
+    "jacobian": "gradgen.transforms.matrices",
+    "hessian": "gradgen.transforms.matrices",
     "compile": "gradgen.compiled",
     "save": "gradgen.files",
+    "library": "gradgen.function_library",
     "gradient_of_nodes": "gradgen.functions",
     "gradient_of_function": "gradgen.functions",
+    "op": "gradgen.authoring",
     "register_vjp": "gradgen.registration",
     "vjp_rule": "gradgen.registration",
     "Registry": "gradgen.engine.registry",
@@ -42,6 +49,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "hessian",
+    "jacobian",
     "GradientError",
     "GradientWarning",
     "Registry",
@@ -51,7 +60,9 @@ __all__ = [
     "gradient_of_nodes",
     "hvp",
     "jvp",
+    "library",
     "lower_gradient_ops",
+    "op",
     "parameters",
     "register_vjp",
     "save",

@@ -11,9 +11,13 @@ from gradgen.engine.link import CONSTANT_MARK
 from gradgen.engine.prepare import Model, prepare
 from gradgen.engine.reading import read
 from gradgen.engine.registry import Registry, Rules, registered, registry_of
+from gradgen.engine.walk import pull
+from gradgen.errors import GradientError
 from gradgen.request import parameter_values, stored_parameters
 from gradgen.rules.lang import OPSET
+from gradgen.transforms.checkpoint import Checkpoint
 from gradgen.transforms.common import Call, begin, check_reduce, paused_collector
+from gradgen.transforms.seeds import stacked_vjp
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,8 @@ class Options:
     registry: Registry | None = None
     reduce: str | None = None
     portable: bool = False
+    seeds: int | str | None = None
+    checkpoint: Sequence[str] | str | None = None
 
 
 def vjp(
@@ -36,6 +42,8 @@ def vjp(
     straight_through: bool = False,
     portable: bool = False,
     registry: Registry | None = None,
+    seeds: int | str | None = None,
+    checkpoint: Sequence[str] | str | None = None,
 ) -> Any:
     """The vector–Jacobian product of a model, as a model.
 
@@ -50,6 +58,11 @@ def vjp(
         portable: emit, where engines beside onnxruntime lack a form, another standard one that they have: see
             docs/portability.md.
         registry: rules to use in place of the registered ones.
+        seeds: how many cotangents are pulled back at once, a number or the name of a dimension: they lie along a new
+            leading axis of `grad_<output>` and so do their results in `grad_<name>`. The forward pass runs once.
+        checkpoint: names (or globs) of values that are kept for the backward pass, or "auto": what it needs of the
+            values between them is computed anew when it gets there, which takes time and saves memory. Random nodes
+            draw once.
 
     Returns:
         A model of the kind that was handed in (a ModelProto for a path). Its inputs are the model's own, then
@@ -62,7 +75,8 @@ def vjp(
         GradientError: for names that do not exist, values that are not float, a path through ops without a rule
             (all of them are listed), and models that are not valid.
     """
-    return _gradient(model, wrt, of, "vjp", Options(inline, straight_through, registry, portable=portable))
+    options = Options(inline, straight_through, registry, portable=portable, seeds=seeds, checkpoint=checkpoint)
+    return _gradient(model, wrt, of, "vjp", options)
 
 
 def value_and_grad(
@@ -75,13 +89,17 @@ def value_and_grad(
     straight_through: bool = False,
     portable: bool = False,
     registry: Registry | None = None,
+    checkpoint: Sequence[str] | str | None = None,
 ) -> Any:
     """The outputs of a model and the gradient of a scalar one, as a model.
 
     As `vjp`, but `of` (one element each; several are added) is seeded with 1, so the result has no cotangent inputs.
-    `reduce="sum"` differentiates the sum of the elements of outputs that have more than one.
+    `reduce="sum"` differentiates the sum of the elements of outputs that have more than one. `reduce="element"`
+    differentiates one element, chosen when the model runs: an input `index_<output>`, int64 of shape [rank of the
+    output], holds its index, in which negative numbers count from the end (an output of rank 0 needs none).
     """
-    return _gradient(model, wrt, of, "value_and_grad", Options(inline, straight_through, registry, reduce, portable))
+    options = Options(inline, straight_through, registry, reduce, portable, checkpoint=checkpoint)
+    return _gradient(model, wrt, of, "value_and_grad", options)
 
 
 def grad(
@@ -94,9 +112,11 @@ def grad(
     straight_through: bool = False,
     portable: bool = False,
     registry: Registry | None = None,
+    checkpoint: Sequence[str] | str | None = None,
 ) -> Any:
     """The gradient of a scalar output alone: `value_and_grad` without the primal outputs."""
-    return _gradient(model, wrt, of, "grad", Options(inline, straight_through, registry, reduce, portable))
+    options = Options(inline, straight_through, registry, reduce, portable, checkpoint=checkpoint)
+    return _gradient(model, wrt, of, "grad", options)
 
 
 def parameters(model: Model) -> list[str]:
@@ -130,16 +150,18 @@ def _gradient(
 
 def _differentiate(call: Call, kind: str, options: Options) -> Any:
     graph, wrt, of, public = call.graph, call.wrt, call.of, call.public
-    if kind == "vjp":
-        cotangents = public.take("grad", of, "cotangent", beside=wrt)
-    else:
-        public.roles.update({n: {"role": "seeded with 1", "source": n} for n in of})
+    if options.seeds is not None:
+        if options.checkpoint is not None:
+            raise GradientError("seeds and checkpoint do not go together: the Scan keeps what its steps read")
+        return stacked_vjp(call, options.seeds)
+    cotangents = public.take("grad", of, "cotangent", beside=wrt) if kind == "vjp" else {}
     gradients = public.take("grad", wrt, "gradient")
     if kind == "vjp":
         seeds = {v: call.input(v, cotangents[v.name or ""]) for v in call.targets}
     else:
-        seeds = {v: call.ones(v, options.reduce) for v in call.targets}
-    found, replaced = derive(graph, call.sources, seeds, call.linker)
+        seeds = call.seeds(options.reduce)
+    checkpoint = None if options.checkpoint is None else Checkpoint(graph, options.checkpoint)
+    found, replaced = derive(graph, call.sources, seeds, call.linker, pull=checkpoint.pull if checkpoint else pull)
     silent = [v in call.stopped for v in call.sources]
     call.replace(replaced)
     outputs = call.outputs
@@ -148,7 +170,7 @@ def _differentiate(call: Call, kind: str, options: Options) -> Any:
     for value, ct, name, said in zip(call.sources, found, gradients.values(), silent, strict=True):
         missing = f"'{value.name}' does not influence what is differentiated: its gradient is zero"
         call.output(value, ct, name, "" if said else missing)
-    return call.finish()
+    return call.finish(None if checkpoint is None else lambda: checkpoint.apply(graph, call.linker, replaced))
 
 
 __all__ = ["CONSTANT_MARK", "grad", "parameters", "value_and_grad", "vjp"]

@@ -10,11 +10,16 @@ import click
 COMMANDS = {
     "grad": "gradgen.commands.derivatives",
     "vjp": "gradgen.commands.derivatives",
+    "jvp": "gradgen.commands.transforms",
+    "hvp": "gradgen.commands.transforms",
+    "jacobian": "gradgen.commands.matrices",
+    "hessian": "gradgen.commands.matrices",
     "verify": "gradgen.commands.verifying",
     "lower": "gradgen.commands.lowering",
     "parameters": "gradgen.commands.listings",
     "coverage": "gradgen.commands.listings",
     "generate": "gradgen.commands.listings",
+    "library": "gradgen.commands.library",
 }
 
 

@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
-from gradgen.engine.prepare import BASE_KEY
+from gradgen.engine.external import noted_base
 from gradgen.errors import GradientError
 from gradgen.session import open_session
 
@@ -208,8 +208,7 @@ def _read(model: Any) -> tuple[onnx.ModelProto, Path | None]:
     if isinstance(model, ir.Model | onnx.ModelProto):
         copy = onnx.ModelProto()
         copy.CopyFrom(ir.to_proto(model) if isinstance(model, ir.Model) else model)
-        base = next((p.value for p in copy.metadata_props if p.key == BASE_KEY), None)
-        return copy, None if base is None else Path(base)
+        return copy, noted_base(copy)
     path = Path(model)
     try:
         return onnx.load(path, load_external_data=False), path.resolve().parent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Sequence
 
 import onnx.defs
@@ -17,12 +18,17 @@ OLDEST = 7  # the oldest opset of a model that is taken
 
 def first_version(row: Row) -> int:
     """The first version of its domain for which a row holds: where the op begins, in a model that is taken."""
-    begins = [
-        s.since_version
-        for s in onnx.defs.get_all_schemas_with_history()
-        if (s.domain, s.name) == (row.domain, row.op_type)
-    ]
-    return max(row.since, min(begins, default=1), 1 if row.domain else OLDEST)
+    return max(row.since, _begins().get((row.domain, row.op_type), 1), 1 if row.domain else OLDEST)
+
+
+@functools.cache
+def _begins() -> dict[tuple[str, str], int]:
+    """The first version of each op of the standard."""
+    begins: dict[tuple[str, str], int] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        key = (schema.domain, schema.name)
+        begins[key] = min(schema.since_version, begins.get(key, schema.since_version))
+    return begins
 
 
 def disposition(row: Row, index: int) -> str:

@@ -382,7 +382,10 @@ def _default_channels(primal: onnx.ModelProto, gradient: onnx.ModelProto) -> dic
     source = _sources(gradient)
     own = {value.name for value in primal.graph.input}
     outputs = {value.name for value in primal.graph.output}
-    names = [value.name for value in gradient.graph.input if value.name not in own]
+    # A cotangent is of floats; the index that chooses an element is not.
+    index = onnx.TensorProto.INT64
+    added = [value for value in gradient.graph.input if value.name not in own]
+    names = [value.name for value in added if value.type.tensor_type.elem_type != index]
     return {source(name): name for name in names if source(name) in outputs}
 
 

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from gradgen.engine.defaults import default_attributes
 from gradgen.engine.link import Constants, Knowledge, Linker
 from gradgen.engine.names import Names
-from gradgen.engine.registry import Registry
+from gradgen.engine.registry import Registry, form_body
 from gradgen.engine.rows import Form, Row
 from gradgen.evaluate import Evaluator
 from gradgen.rules.lang import OPSET
@@ -54,7 +54,7 @@ def _probe(row: Row, registry: Registry, shape: tuple[int, ...], rng: np.random.
     names = Names.of(graph)
     linker = Linker(graph, registry, OPSET, Knowledge(set(inputs)), names, Constants(graph, names))
     wanted = {n: list(range(COPIES)) if row.is_variadic(n.removeprefix("d")) else True for n in form.returns}
-    attributes = {**default_attributes(row.domain, row.op_type, OPSET), **_required(form, registry)}
+    attributes = {**default_attributes(row.domain, row.op_type, OPSET), **required_attributes(form, registry)}
     results = linker.vjp(form, arguments, attributes, wanted, {}, "probe")
     public: dict[str, str] = {}
     for name, result in results.items():
@@ -91,11 +91,11 @@ def _element_type(row: Row, formal: str) -> ir.DataType:
     return next((kind for name, kind in kinds.items() if name in types), ir.DataType.BOOL)
 
 
-def _required(form: Form, registry: Registry) -> dict[str, ir.Attr]:
+def required_attributes(form: Form, registry: Registry) -> dict[str, ir.Attr]:
     """A value for each number that a compiled rule takes as an attribute without a default."""
     if form.kind != "compiled":
         return {}
-    function, found = registry.body(form.rule), {}
+    function, found = form_body(form, registry), {}
     given = {n for n, a in function.attributes.items() if a.value is not None}
     values = {ir.AttributeType.FLOAT: 0.5, ir.AttributeType.INT: 1}
     for node in function.all_nodes():

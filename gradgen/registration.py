@@ -6,17 +6,19 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import onnx
 import onnx.checker
 
+from gradgen.authoring import place, remember, scripted
 from gradgen.engine.registry import Registry, registry_of
 from gradgen.engine.rows import Form, Row
 from gradgen.errors import GradientError
+from gradgen.fitting import check_contract, depends_on
 from gradgen.functions import gradient_of_function
 from gradgen.linearity import nonlinear_results
-from gradgen.rules.elements import TYPE_ONLY
 from gradgen.rules.lang import OPSET, RuleFunction, parameters
 
 
@@ -49,7 +51,7 @@ def register_vjp(
             missing cotangent, a body that the checker refuses, a rule declared linear that is shown not to be linear in
             its cotangent, and an op that has a rule already.
     """
-    domain = "" if domain == "ai.onnx" else domain
+    domain, given = "" if domain == "ai.onnx" else domain, rule
     _check_key(domain, op_type, version)
     registry = registry_of(registry)
     label = f"rule of {domain or 'ai.onnx'}::{op_type}"
@@ -60,7 +62,12 @@ def register_vjp(
             f"{label}: it returns {strays}; assign each result to a name d<input> and return that name: for the gradient "
             f"of '{values[0]}', d{values[0]}"
         )
-    formals = _formals(domain, op_type, inputs, outputs, reads, returns)
+    beside = registry.find(domain, op_type, version)
+    beside = beside if beside is not None and beside.forward is not None and beside.since == version else None
+    if beside is not None and inputs is None and outputs is None:
+        formals = beside.inputs, beside.outputs
+    else:
+        formals = _formals(domain, op_type, inputs, outputs, reads, returns)
     _check(label, formals, reads, returns)
     # The name holds the op, so that a rule never stands in for another op's that is called the same.
     name = "_".join(re.sub(r"\W", "_", part) for part in (domain or "ai_onnx", op_type, str(version), "vjp"))
@@ -69,12 +76,31 @@ def register_vjp(
     form = Form(name, kind, "", tuple(reads), tuple(returns), tuple(attributes), linear=linear, function=function)
     bare = [n.rstrip("*") for n in formals[0]]
     zero = tuple(n for n in bare if f"d{n}" not in returns)
-    row = Row(domain, op_type, version, formals[0], formals[1], (form,), zero=zero)
+    row = Row(
+        domain, op_type, version, formals[0], formals[1], (form,), zero=zero,
+        forward=None if beside is None else beside.forward, kernel=beside is None or beside.kernel,
+        origin=f"the rule of {place(given)}",
+    )  # fmt: skip
+    if row.forward is not None:
+        check_contract(row, registry)
     if linear:
         _check_linear(label, row, body, registry)
     registry.add(row)
     if body is not None:
         registry.add_body(name, body)
+    remember(given, domain, op_type, version, registry)
+
+
+def check_beside(row: Row, registry: Registry) -> None:
+    """Refuse an op's body that does not fit the rule that was registered for the op before it."""
+    ruled = registry.own(row.domain, row.op_type, row.since)
+    if ruled is None or not ruled.forms or ruled.forward is not None:
+        return
+    form = ruled.forms[-1]
+    label = f"rule of {row.domain}::{row.op_type}"
+    _check(label, (row.inputs, row.outputs), list(form.reads), list(form.returns))
+    merged = replace(ruled, inputs=row.inputs, outputs=row.outputs, forward=row.forward, kernel=row.kernel)
+    check_contract(merged, registry)
 
 
 def vjp_rule(domain: str, op_type: str, **options: Any) -> Callable[[Any], Any]:
@@ -112,6 +138,8 @@ def _contract(rule: Any, label: str) -> tuple[list[str], list[str], list[str], o
         from gradgen.generator.compile import Compiler
 
         rule = Compiler().proto(rule)
+    elif inspect.isfunction(rule) and rule.__name__.isidentifier():
+        rule = scripted(rule, "gradgen.custom", 1, label).to_function_proto()
     elif hasattr(rule, "to_function_proto"):
         rule = rule.to_function_proto()
     if not isinstance(rule, onnx.FunctionProto):
@@ -189,18 +217,9 @@ def _check_linear(label: str, row: Row, body: onnx.FunctionProto | None, registr
             gradient = gradient_of_function(body, cotangents, output, [n for n in body.input if n not in cotangents])
         except GradientError:
             continue  # an op in the body has no rule of its own: nothing can be said
-        if used := [c for c in cotangents if _reads(gradient, c)]:
+        if used := [c for c in cotangents if depends_on(gradient, c)]:
             wrong[output] = used
     probed = Registry([row], {} if body is None else {row.forms[0].rule: body}, parent=registry)
     wrong = wrong or dict.fromkeys(nonlinear_results(row, probed), cotangents)
     for output, used in wrong.items():
         raise GradientError(f"{label}: '{output}' is not linear in {used}; declare it with linear=False")
-
-
-def _reads(function: onnx.FunctionProto, name: str) -> bool:
-    """Whether an output of a function depends on the value of an input."""
-    reached = {name}
-    for node in function.node:
-        if any(i in reached and (node.op_type, k) not in TYPE_ONLY for k, i in enumerate(node.input)):
-            reached.update(node.output)
-    return not reached.isdisjoint(function.output)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 import onnx
@@ -21,7 +21,7 @@ from gradgen.rules.lang import OPSET
 _FLOAT_CODES = {int(t) for t in FLOATS}
 NAMES_KEY = "gradgen.names"
 FIXED_KEY = "gradgen.fixed"
-DERIVED = ("gradient", "tangent out", "hvp out")
+DERIVED = ("gradient", "tangent out", "hvp out", "jacobian", "hessian")
 """The roles of outputs that hold derivatives."""
 
 
@@ -125,8 +125,7 @@ def _resolve(
         matches = _glob(name, first, values) or _glob(name, list(values), values)
         found.update((m, values[m]) for m in matches)
         if not matches:
-            near = difflib.get_close_matches(name, list(values), n=3, cutoff=0.5) or first[:5]
-            problems.append(f"{role}: there is no value '{name}'; near matches: {', '.join(map(repr, near)) or 'none'}")
+            problems.append(_unknown(role, name, values, first))
     for name, value in found.items():
         if value.dtype not in FLOATS:
             kind = "unknown type" if value.dtype is None else value.dtype.name.lower()
@@ -134,10 +133,33 @@ def _resolve(
     return list(found.values())
 
 
+def _unknown(role: str, name: str, values: Iterable[str], first: Sequence[str] = ()) -> str:
+    near = difflib.get_close_matches(name, list(values), n=3, cutoff=0.5) or first[:5]
+    return f"{role}: there is no value '{name}'; near matches: {', '.join(map(repr, near)) or 'none'}"
+
+
+def resolve(role: str, names: Sequence[str], values: dict[str, ir.Value]) -> list[ir.Value]:
+    """The values with these names or globs, of any type.
+
+    Raises:
+        GradientError: that lists every name that no value has, with near matches.
+    """
+    if not names:
+        raise GradientError(f"{role} is empty: name at least one value")
+    matches = {
+        name: [name] if name in values else [n for n in values if fnmatch.fnmatchcase(n, name)] for name in names
+    }
+    if problems := [_unknown(role, name, values) for name, found in matches.items() if not found]:
+        raise GradientError("; ".join(problems))
+    return [values[n] for n in dict.fromkeys(n for found in matches.values() for n in found)]
+
+
 def _glob(pattern: str, names: list[str], values: dict[str, ir.Value]) -> list[str]:
     if not any(c in pattern for c in "*?["):
         return []
-    return [n for n in names if fnmatchcase(n, pattern) and values[n].dtype in FLOATS and not is_constant(values[n])]
+    return [
+        n for n in names if fnmatch.fnmatchcase(n, pattern) and values[n].dtype in FLOATS and not is_constant(values[n])
+    ]
 
 
 def is_constant(value: ir.Value) -> bool:

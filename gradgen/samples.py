@@ -80,6 +80,7 @@ class Built:
         feeds: the float inputs' content.
         wrt: names of the inputs to differentiate.
         of: names of the outputs that are differentiated.
+        primal: the model as engines run it: a node that has a rule beside its forward body as that body.
         portable: whether the gradient is asked to be portable.
     """
 
@@ -87,21 +88,25 @@ class Built:
     feeds: dict[str, np.ndarray]
     wrt: list[str]
     of: list[str]
+    primal: onnx.ModelProto
     portable: bool = False
 
 
-def build(sample: Sample, dtype: Any = np.float64, dynamic: bool = False) -> Built:
+def build(sample: Sample, dtype: Any = np.float64, dynamic: bool = False, rules: Registry | None = None) -> Built:
     """The model and the inputs of a sample.
 
     Args:
         sample: the sample.
         dtype: the element type of its float inputs.
         dynamic: whether all dimensions of the float inputs are names; integer inputs stay known.
+        rules: where the op's row is; by default the registry that every call uses.
     """
-    row = registered().find(sample.domain, sample.op_type, sample.version)
+    rules = rules or registered()
+    row = rules.find(sample.domain, sample.op_type, sample.version)
     body = None if row is None else row.forward
-    if dtype == np.float64 and (body is not None or sample.spec.get("@single")):
-        return _widened(build(sample, np.float32, dynamic))
+    through_body = row is not None and row.through_body
+    if dtype == np.float64 and (through_body or sample.spec.get("@single")):
+        return _widened(build(sample, np.float32, dynamic, rules), rules)
     schema: Any = schema_of(sample.domain, sample.op_type, sample.since if sample.since > 1 else None)
     if schema is None:
         if body is None:
@@ -143,16 +148,17 @@ def build(sample: Sample, dtype: Any = np.float64, dynamic: bool = False) -> Bui
         nodes += _leave_out_nan(node)
     graph = onnx.helper.make_graph(nodes, "sample", declared, [], fixed)
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    types = _output_types(model, outputs)
+    types = _output_types(model, outputs, rules)
     if dynamic and not all(t.type.tensor_type.HasField("shape") for t in types.values()):
-        _add_ranks(types, build(sample, dtype).model)
+        _add_ranks(types, build(sample, dtype, rules=rules).model)
     asked = sample.spec.get("@of", outputs)
     model.graph.output.extend(
         kind for o, kind in types.items() if o in asked or kind.type.tensor_type.HasField("shape")
     )
     floats = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16}
     of = [o for o in asked if o and types[o].type.tensor_type.elem_type in floats]
-    return Built(model, feeds, list(sample.spec.get("@wrt", feeds)), of, bool(sample.spec.get("@portable")))
+    primal = model if body is None or through_body else expand_bodies(model, rules)
+    return Built(model, feeds, list(sample.spec.get("@wrt", feeds)), of, primal, bool(sample.spec.get("@portable")))
 
 
 def _leave_out_nan(node: onnx.NodeProto) -> list[onnx.NodeProto]:
@@ -191,11 +197,11 @@ def _has_body(node: ir.Node, row: Row | None) -> bool:
     return any(row.output_name(k) in row.forward.returns for k in read)
 
 
-def _widened(built: Built) -> Built:
+def _widened(built: Built, rules: Registry) -> Built:
     """A float32 sample in float64: an op with a forward body as its body, since kernels of such ops are float32."""
-    model = to_float64(expand_bodies(built.model, registered()))
+    model = to_float64(expand_bodies(built.model, rules))
     feeds = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in built.feeds.items()}
-    return Built(model, feeds, built.wrt, built.of, built.portable)
+    return Built(model, feeds, built.wrt, built.of, model, built.portable)
 
 
 def _outputs(schema: Any, sample: Sample) -> list[str]:
@@ -205,8 +211,8 @@ def _outputs(schema: Any, sample: Sample) -> list[str]:
     return [f.name for f in required] or [schema.outputs[0].name]
 
 
-def _output_types(model: onnx.ModelProto, outputs: list[str]) -> dict[str, onnx.ValueInfoProto]:
-    inferred = infer(model, registered())
+def _output_types(model: onnx.ModelProto, outputs: list[str], rules: Registry) -> dict[str, onnx.ValueInfoProto]:
+    inferred = infer(model, rules)
     known = {v.name: v for v in inferred.graph.value_info}
     first = model.graph.input[0].type.tensor_type.elem_type if model.graph.input else onnx.TensorProto.FLOAT
     return {o: known.get(o) or onnx.helper.make_tensor_value_info(o, first, None) for o in outputs if o}

@@ -12,11 +12,11 @@ from pathlib import Path
 import onnx
 import onnxruntime as ort
 
+from gradgen.engine.external import PROTO_LIMIT, stored_bytes
 from gradgen.errors import GradientError
 
 # The oldest optimised models go once all of them take more than this.
 CACHE_BYTES = 1 << 30
-PROTO_LIMIT = (1 << 31) - 1
 
 
 def cache_folder() -> Path:
@@ -58,7 +58,7 @@ def open_session(
         GradientError: with onnxruntime's message, where it does not load the model.
     """
     chosen = options(threads, spin)
-    if proto.ByteSize() >= PROTO_LIMIT:
+    if stored_bytes(proto) >= PROTO_LIMIT:
         return _load(proto, chosen)
     if any(t.data_location == onnx.TensorProto.EXTERNAL for t in proto.graph.initializer):
         chosen.add_session_config_entry("session.model_external_initializers_file_folder_path", str(base or Path()))

@@ -3,30 +3,131 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 
 from gradgen.api import vjp
+from gradgen.authoring import place, registered_as
 from gradgen.differences import directional, jacobian_fd
 from gradgen.engine.forward import STRAY
-from gradgen.engine.registry import Registry, registered
+from gradgen.engine.registry import NEWEST, Registry, registered, registry_of
 from gradgen.engine.rows import Form, Row
 from gradgen.errors import GradientError, GradientWarning
 from gradgen.evaluate import Evaluator
+from gradgen.generator.table import schema_of
+from gradgen.rules.lang import OPSET
 from gradgen.samples import Built, Sample, build, expand_bodies
 
-__all__ = ["Sample", "check_dynamic", "check_first_order", "check_float32", "check_forward", "check_second_order"]
+__all__ = [
+    "Sample",
+    "check_dynamic",
+    "check_first_order",
+    "check_float32",
+    "check_forward",
+    "check_second_order",
+    "check_vjp",
+]
 
 ELEMENTS = 48
 
 
+def check_vjp(rule: Any, samples: Sequence[Mapping[str, Any]], *, registry: Registry | None = None) -> None:
+    """Check the gradient of an op on samples, against finite differences of what the op computes.
+
+    On each sample: first order in float64 against differences, for every form of the rule; float32 on onnxruntime;
+    every dimension unknown, on onnxruntime; second order against differences of the gradient.
+
+    Args:
+        rule: what `gradgen.op` or `vjp_rule` decorated, or the op's name: `"my.domain::Swish2"`, `"Relu"`.
+        samples: one dict each, as in a rule table. An input is a shape (`[3, 4]`, drawn between -2 and 2), an array (a
+            float one is differentiated, any other is a constant), or a dict with `shape` or `values` and `low`, `high`,
+            `avoid` (points to stay away from: kinks), `constant`; what is no input is an attribute. `@outputs`, `@of`,
+            `@wrt` and `@opset` as in tables; `@tolerance` is the relative tolerance of float64, by default 1e-6.
+        registry: where the rule is; by default the one it was registered in, or the one that every call uses.
+
+    An op of a domain of your own needs a forward body (`gradgen.op`): that is what is run for the differences.
+
+    Raises:
+        AssertionError: names the op, the sample, the check, and the input whose gradient is wrong, with the values.
+        GradientError: for a rule that is not registered, an op without schema and body, and samples that name no input
+            or attribute of the op.
+    """
+    domain, op_type, since, rules = _registered(rule, registry)
+    row = rules.find(domain, op_type, since)
+    name = f"{domain or 'ai.onnx'}::{op_type}"
+    if row is None:
+        raise GradientError(f"{name} has no rule and no body: register one with gradgen.op or gradgen.vjp_rule")
+    if row.forward is None and schema_of(domain, op_type, None) is None:
+        raise GradientError(f"{name} has no schema and no forward body: register what it computes with gradgen.op")
+    if not samples:
+        raise GradientError(f"{name}: give at least one sample")
+    for index, spec in enumerate(samples):
+        sample = _sample(row, index, spec)
+        for title, check in CHECKS.items():
+            where = f"{name}, sample {sample}, {title}"
+            try:
+                check(sample, rules)
+            except AssertionError as error:
+                raise AssertionError(f"{where}: {str(error).strip()}") from error
+            except (GradientError, ValueError) as error:
+                raise AssertionError(f"{where}: {error}") from error
+
+
+def _registered(rule: Any, registry: Registry | None) -> tuple[str, str, int, Registry]:
+    """Domain, op type, version and registry of what `check_vjp` was given."""
+    known = registered_as(rule)
+    if known is not None:
+        domain, op_type, version, own = known
+        return domain, op_type, version, registry_of(registry) if registry is not None else own
+    if isinstance(rule, onnx.FunctionProto):
+        rule = f"{rule.domain}::{rule.name}"
+    if not isinstance(rule, str):
+        raise GradientError(
+            f"{place(rule)} is not registered: decorate it with gradgen.op or gradgen.vjp_rule, or give the op's name"
+        )
+    domain, _, op_type = rule.rpartition("::")
+    domain, rules = "" if domain == "ai.onnx" else domain, registry_of(registry)
+    row = rules.find(domain, op_type, OPSET if not domain else NEWEST) or rules.find(domain, op_type, NEWEST)
+    return domain, op_type, 1 if row is None else row.since, rules
+
+
+def _sample(row: Row, index: int, spec: Mapping[str, Any]) -> Sample:
+    """A sample as the tables have it, from a dict that may hold arrays."""
+    form = row.forward
+    attributes = {a for f in (*row.forms, *([form] if form else [])) for a in f.attributes} | set(row.ignores)
+    schema: Any = schema_of(row.domain, row.op_type, row.since if row.since > 1 else None)
+    attributes |= set(schema.attributes) if schema is not None else set()
+    known = {n.rstrip("*") for n in (*row.inputs, *row.outputs)} | attributes
+    if strangers := [k for k in spec if k not in known and not k.startswith("@")]:
+        raise GradientError(
+            f"{row.domain or 'ai.onnx'}::{row.op_type}, sample {index}: {strangers} are no input "
+            f"{[n.rstrip('*') for n in row.inputs]} or attribute {sorted(attributes)}"
+        )
+    inputs = {n.rstrip("*") for n in row.inputs}
+    plain = {k: _plain(v) if k in inputs else v for k, v in spec.items() if k != "@tolerance"}
+    settings = {"tolerance": spec["@tolerance"]} if "@tolerance" in spec else {}
+    return Sample(row.domain, row.op_type, row.since, index, plain, settings)
+
+
+def _plain(value: Any) -> Any:
+    """An input of a sample as a table has it: an array as its values."""
+    if isinstance(value, list | tuple) and any(isinstance(v, np.ndarray) for v in value):
+        return [_plain(v) for v in value]
+    if not isinstance(value, np.ndarray | np.generic):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind == "f":
+        return {"values": array.tolist(), "shape": list(array.shape)}
+    return {"values": array.tolist(), "shape": list(array.shape), "dtype": array.dtype.name, "constant": True}
+
+
 def check_first_order(sample: Sample, rules: Registry | None = None) -> None:
     """Every form's gradients in float64 against finite differences, element by element where there are few."""
-    built = build(sample)
-    primal = Evaluator(built.model)
+    built = build(sample, rules=rules)
+    primal = Evaluator(built.primal)
     cotangents = _cotangents(built, primal)
     numeric = {name: _numeric(primal, built, name, cotangents) for name in built.wrt}
     for form, registry in forms(sample, rules):
@@ -44,8 +145,8 @@ def check_first_order(sample: Sample, rules: Registry | None = None) -> None:
 
 def check_float32(sample: Sample, rules: Registry | None = None) -> None:
     """Every form's gradients in float32 on onnxruntime against those in float64; the model passes the checker."""
-    wide, narrow = build(sample), build(sample, np.float32)
-    cotangents = _cotangents(wide, Evaluator(wide.model))
+    wide, narrow = build(sample, rules=rules), build(sample, np.float32, rules=rules)
+    cotangents = _cotangents(wide, Evaluator(wide.primal))
     want = _gradients(wide, rules or registered(), wide.feeds, cotangents)
     for form, registry in forms(sample, rules, np.float32):
         model = _vjp(narrow.model, narrow, registry)
@@ -55,8 +156,8 @@ def check_float32(sample: Sample, rules: Registry | None = None) -> None:
 
 def check_dynamic(sample: Sample, rules: Registry | None = None) -> None:
     """The gradients with every dimension unknown, in float32 on onnxruntime, against those with static shapes."""
-    wide, narrow = build(sample), build(sample, np.float32, dynamic=True)
-    cotangents = _cotangents(wide, Evaluator(wide.model))
+    wide, narrow = build(sample, rules=rules), build(sample, np.float32, True, rules)
+    cotangents = _cotangents(wide, Evaluator(wide.primal))
     want = _gradients(wide, rules or registered(), wide.feeds, cotangents)
     model = _vjp(narrow.model, narrow, rules or registered())
     onnx.checker.check_model(model, full_check=True)
@@ -70,8 +171,8 @@ def check_second_order(sample: Sample, rules: Registry | None = None) -> None:
         import pytest  # the checks need it for a skip alone
 
         pytest.skip(reason)
-    built = build(sample)
-    cotangents = _cotangents(built, Evaluator(built.model))
+    built = build(sample, rules=rules)
+    cotangents = _cotangents(built, Evaluator(built.primal))
     first = _vjp(built.model, built, rules or registered())
     seeds = {f"grad_{n}": ct for n, ct in cotangents.items()}
     feeds = {**built.feeds, **seeds}
@@ -80,7 +181,7 @@ def check_second_order(sample: Sample, rules: Registry | None = None) -> None:
     wrt = [n for n in feeds if n in [*built.wrt, *seeds]]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)
-        second = vjp(first, wrt=wrt, of=gradients)
+        second = vjp(first, wrt=wrt, of=gradients, registry=rules)
     names = [o.name for o in second.graph.output][-len(wrt) :]
     inputs = [i.name for i in second.graph.input][-len(gradients) :]
     weights = {n: rng.standard_normal(built.feeds[n.removeprefix("grad_")].shape) for n in gradients}
@@ -105,7 +206,7 @@ def check_forward(sample: Sample, rules: Registry | None = None) -> None:
         import pytest  # as above
 
         pytest.skip(reason)
-    built = build(sample, np.float32)
+    built = build(sample, np.float32, rules=rules)
     own = onnx.ModelProto()
     own.CopyFrom(built.model)
     for node in own.graph.node:
@@ -120,17 +221,26 @@ def check_forward(sample: Sample, rules: Registry | None = None) -> None:
         assert body[name].shape == want.shape and body[name].dtype == want.dtype
 
 
+CHECKS = {
+    "first order": check_first_order,
+    "float32 on onnxruntime": check_float32,
+    "unknown dimensions": check_dynamic,
+    "second order": check_second_order,
+}
+
+
 def forms(sample: Sample, rules: Registry | None = None, dtype: Any = np.float64) -> Iterator[tuple[Form, Registry]]:
     """Every form of the sample's row that applies to it in this type, each with a registry that has no other."""
     rules = rules or registered()
     row = rules.find(sample.domain, sample.op_type, sample.version)
     assert row is not None, f"{sample.op_type} has no row"
-    if row.forward is not None:
+    if row.through_body:
+        assert row.forward is not None
         yield row.forward, rules
     for form in row.forms:
         registry = Registry([Row(**{**vars(row), "forms": (form,)})], parent=rules)
         if form is not row.forms[-1]:
-            built = build(sample, dtype)
+            built = build(sample, dtype, rules=rules)
             try:
                 _vjp(built.model, built, registry)
             except GradientError as error:

@@ -135,6 +135,25 @@ def test_mask_that_ends_before_the_keys(kind, dynamic):
     check_mask(feeds, 24, dynamic)
 
 
+def test_a_mask_that_goes_on_behind_the_keys_is_cut_off():
+    """What the op does not read has no gradient: the body of opset 28 takes a longer mask, the kernels do not."""
+    feeds = {**heads(), "attn_mask": normal(3, 7, seed=9)}
+    short = {**feeds, "attn_mask": feeds["attn_mask"][:, :5]}
+    names = ["Q", "K", "V", "attn_mask"]
+    results = [gradgen.vjp(node_model("Attention", arrays, {"Y": 4}, 24), wrt=names) for arrays in (feeds, short)]
+    of_long, of_short = (
+        {f"grad_{n}": run[f"grad_{n}"] for n in names}
+        for run in (
+            Evaluator(result, strict=True)({**arrays, "grad_Y": np.ones((2, 2, 3, 3), np.float32)})
+            for result, arrays in zip(results, (feeds, short), strict=True)
+        )
+    )
+    assert not of_long["grad_attn_mask"][:, 5:].any()
+    of_long["grad_attn_mask"] = of_long["grad_attn_mask"][:, :5]
+    for name, want in of_short.items():
+        np.testing.assert_allclose(of_long[name], want, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("kind", [np.float32, np.bool_])
 @pytest.mark.parametrize("opset", [23, 24])
 def test_row_without_a_key_gives_zero(kind, opset):

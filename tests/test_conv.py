@@ -211,11 +211,15 @@ def test_a_transposed_convolution_whose_rank_is_not_inferred(attributes: dict[st
 
 
 def test_few_channels_over_a_large_image_are_copied_by_row_and_column() -> None:
-    """One-dimensional one-hot kernels [3, 1] and [1, 3], in place of nine copies of X."""
+    """dY is moved down by padding, and a one-hot kernel [1, 3] picks columns of X, in place of nine copies of X."""
     found = ops(derivative(build("Conv", {"X": [2, 4, 24, 6], "W": [4, 4, 3, 3]}, pads=[1, 1, 1, 1])))
     assert sorted(found) == sorted(
-        ["ConvTranspose", "Conv", "Conv", *["Reshape"] * 3, *["Transpose"] * 2, "MatMul", "ReduceSum"]
+        ["ConvTranspose", *["Pad"] * 3, "Concat", "Conv", *["Reshape"] * 3, *["Transpose"] * 2, "MatMul", "ReduceSum"]
     )
+    # In a large batch of smaller images too.
+    large = derivative(build("Conv", {"X": [64, 4, 16, 16], "W": [8, 4, 3, 3]}, pads=[1, 1, 1, 1]))
+    small = derivative(build("Conv", {"X": [2, 4, 16, 16], "W": [8, 4, 3, 3]}, pads=[1, 1, 1, 1]))
+    assert "Concat" in ops(large) and "Concat" not in ops(small)
 
 
 @pytest.mark.parametrize(("count", "kind"), [(2, "Conv"), (3, "ConvTranspose")])

@@ -65,6 +65,25 @@ def test_gather_with_indices_at_run_time(kind, shape, axis):
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("kind", ["int64", "int32"])
+@pytest.mark.parametrize("op", ["Gather", "GatherND"])
+def test_many_rows_are_added_up_element_by_element(op, kind):
+    """In one flat axis; negative and repeated indices are summed."""
+    index = np.random.default_rng(0).integers(-100, 100, 300).astype(kind)
+    shape = {"Gather": "[20,15]", "GatherND": "[20,15,1]"}[op]
+    text = f"g (float[100,250] x, int64{shape} i) => (float[20,15,250] y) {{ y = {op}(x, i) }}"
+    text = text.replace("int64", kind) if op == "Gather" else text
+    feeds = {"x": np.zeros((100, 250), np.float32), "i": index.reshape((20, 15) if op == "Gather" else (20, 15, 1))}
+    feeds["i"] = feeds["i"] if op == "Gather" else feeds["i"].astype(np.int64)
+    dy = cotangent(20, 15, 250)
+    want = np.zeros((100, 250))
+    np.add.at(want, index, dy.reshape(300, 250))
+    (got,) = gradients(text, feeds, dy)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    scatter = [n for n in derivative(model(text), ["x"], ["y"]).graph.node if n.op_type == "ScatterElements"]
+    assert len(scatter) == 1 and "__flat" in scatter[0].name
+
+
 @pytest.mark.parametrize("index", [-1, 0, 3, [1, 2], [-3, -2], [-1, 0], [2, 1], []], ids=str)
 @pytest.mark.parametrize("shape", ["2,4,3", "n,m,k"])
 def test_gather_with_known_indices(index, shape):

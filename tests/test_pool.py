@@ -6,11 +6,14 @@ import itertools
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import helper
 
 import gradgen
 from gradgen.evaluate import Evaluator
+
+NAN = float("nan")
 
 
 def node_model(op_type, shape, kind=np.float32, outputs=("y",), dynamic=False, out_shape=None, **attributes):
@@ -56,6 +59,45 @@ def test_max_pool_gives_a_tie_to_the_first(stride, dynamic):
     ct = np.array([[[[1, 2, 4]]]], np.float32)[..., :: 1 if stride == 1 else 2]
     want = [[1, 0, 0, 4], [0, 0, 2, 0]] if stride == 1 else [[1, 0, 0, 4], [0, 0, 0, 0]]
     np.testing.assert_array_equal(gradient(model, x, ct), [[want]])
+
+
+@pytest.mark.parametrize("seen", [0, 1], ids=["pool", "relu and pool"])
+@pytest.mark.parametrize(
+    ("shape", "kernel"),
+    [((4, 16, 64, 64), [2, 2]), ((1, 8, 192, 192), [3, 3]), ((3, 2048, 8, 6), [2, 3]), ((1, 1, 512, 513), [1, 3])],
+    ids=str,
+)
+def test_a_large_max_pool_finds_the_places_of_its_maxima_itself(shape, kernel, seen):
+    """Integers make ties in most windows, and windows without a positive element."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(-6, 3, shape).astype(np.float32)
+    x[-1, -1, -1, -1] = 9  # the last element of all is a maximum too
+    model = node_model("MaxPool", shape, kernel_shape=kernel, strides=kernel)
+    if seen:
+        model.graph.node.insert(0, helper.make_node("Relu", ["x"], ["positive"], name="relu"))
+        model.graph.node[1].input[0] = "positive"
+    ct = cotangent(model, x)
+    linked = gradgen.vjp(model, wrt=["x"], of=["y"]).graph.node
+    assert any("max_pool_vjp__codes" in n.name for n in linked) and len(linked[0].output) == 1
+    # The mask of the Relu is on the pooled cotangent.
+    assert not seen or [n.op_type for n in linked][-1] == "MaxUnpool"
+
+    (n, c, h, w), (a, b) = shape, kernel
+    windows = x.reshape(n, c, h // a, a, w // b, b).transpose(0, 1, 2, 4, 3, 5).reshape(*ct.shape, a * b)
+    values = np.maximum(windows, 0) if seen else windows
+    place = values.argmax(-1)
+    factor = (np.take_along_axis(values, place[..., None], -1)[..., 0] > 0) if seen else 1
+    want = np.zeros_like(windows)
+    np.put_along_axis(want, place[..., None], (ct * factor)[..., None], -1)
+    want = want.reshape(*ct.shape, a, b).transpose(0, 1, 2, 4, 3, 5).reshape(shape)
+    np.testing.assert_array_equal(gradient(model, x, ct), want)
+
+
+def test_nothing_is_written_outside_of_the_image_where_no_element_equals_the_maximum():
+    x = np.full((4, 16, 64, 64), np.nan, np.float32)
+    model = node_model("MaxPool", x.shape, kernel_shape=[2, 2], strides=[2, 2])
+    found = gradient(model, x, np.ones((4, 16, 32, 32), np.float32))
+    assert found.shape == x.shape and set(np.unique(found)) <= {0, 1}
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
@@ -153,3 +195,32 @@ def test_average_pool_counts_windows_as_onnxruntime_does():
     del model.graph.output[0].type.tensor_type.shape.dim[:]
     found = gradient(model, x, np.array(2, np.float32))
     np.testing.assert_allclose(found, [[[1, 1, 0, 1, 1, 0]]])
+
+
+@pytest.mark.parametrize(
+    "values", [[1, 2, NAN, 0], [NAN, 1, 3, 2], [NAN, NAN, 1, 2], [1, NAN, NAN, 2], [NAN] * 4, [3, 1, 3, 2]]
+)
+@pytest.mark.parametrize(
+    "op", ["MaxPool <kernel_shape = [4]>", "MaxPool <kernel_shape = [4], strides = [4]>", "GlobalMaxPool"]
+)
+def test_a_nan_gets_the_cotangent_where_it_is_the_maximum_alone(op, values):
+    """Which NaN the runtime passes over is its own business: the gradient goes where the gradient model's result lies."""
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]> g (float[1,1,4] x) => (float[1,1,1] y) {{ y = {op} (x) }}'
+    )
+    x = np.asarray(values, np.float32).reshape(1, 1, 4)
+    found = Evaluator(gradgen.vjp(model), strict=True)({"x": x, "grad_y": np.full((1, 1, 1), 5, np.float32)})
+    (place,) = np.flatnonzero(found["grad_x"])
+    np.testing.assert_array_equal(x.flat[place], found["y"].item())
+    assert place == list(map(str, x.flat)).index(str(x.flat[place])), "the first of them"
+    assert found["grad_x"].flat[place] == 5
+
+
+@pytest.mark.parametrize("op", ["GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool"])
+@pytest.mark.parametrize("dims", ["0, 2, 3", "n, 2, 3", "n, c, w"])
+def test_an_empty_batch(op, dims):
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]> g (float[{dims}] x) => (float[a,b,c] y) {{ y = {op} (x) }}'
+    )
+    feeds = {"x": np.zeros((0, 2, 3), np.float32), "grad_y": np.zeros((0, 2, 1), np.float32)}
+    assert Evaluator(gradgen.vjp(model), strict=True)(feeds)["grad_x"].shape == (0, 2, 3)

@@ -219,3 +219,33 @@ def test_one_hot_values():
     got = gradient(text, {"i": np.asarray([0, -1, 7, 1]), "x": f32([0, 1])}, dy)
     on = dy[0, 0] + dy[1, 2] + dy[3, 1]
     np.testing.assert_allclose(got, [dy.sum() - on, on])
+
+
+@pytest.mark.parametrize(
+    ("node", "shape", "result"),
+    [
+        ("y = ReduceProd <keepdims = 0> (x)", "4", "double"),
+        ("m = Reshape(x, s) y = ReduceProd <keepdims = 0> (m, a)", "4", "double"),
+        ("c = CumProd(x, z) e = Gather(c, l) y = Squeeze(e)", "4", "double"),
+        ("y = ReduceProd <keepdims = 0> (x)", "n", "double"),
+    ],
+)
+def test_third_derivatives_of_a_product_with_zeros(node, shape, result):
+    """∂³/∂xi∂xj∂xk of a product of four is the factor that is left, also where all are zero."""
+    proto = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 26]> g (double[{shape}] x) => ({result} y) '
+        f"<int64[3] s = {{2, 1, 2}}, int64[3] a = {{0, 1, -1}}, int64 z = {{0}}, int64[1] l = {{3}}> {{ {node} }}"
+    )
+    gradient, seeds = "y", []
+    for _ in range(3):
+        before = {i.name for i in proto.graph.input}
+        proto = gradgen.vjp(proto, wrt=["x"], of=[gradient])
+        gradient = proto.graph.output[-1].name
+        seeds += [i.name for i in proto.graph.input if i.name not in before]
+    run = Evaluator(proto)
+    for values in ([2.0, 3.0, 5.0, 7.0], [0.0, 3.0, 0.0, 7.0], [0.0, 0.0, 0.0, 7.0], [0.0] * 4):
+        x = np.asarray(values)
+        for i, j in np.ndindex(4, 4):
+            directions = [np.ones(()), np.eye(4)[i], np.eye(4)[j]]
+            want = [0 if len({i, j, k}) < 3 else x[6 - i - j - k] for k in range(4)]
+            np.testing.assert_allclose(run({"x": x, **dict(zip(seeds, directions, strict=True))})[gradient], want)

@@ -113,6 +113,29 @@ def test_the_pattern_applies_and_values_stay(name, plain):
 
 
 @pytest.mark.parametrize(
+    ("column", "width", "axis", "expected"),
+    [
+        ([[2], [-1]], 3, 0, ["Reshape", "Gather"]),
+        ([[2], [0]], 2, 0, ["GatherElements"]),  # not the whole row
+        ([[2, 1, 0]], 3, 0, ["GatherElements"]),  # no column
+        ([[1], [0]], 3, 1, ["GatherElements"]),  # along the rows
+    ],
+)
+def test_elements_that_are_whole_rows_are_gathered_as_rows(column, width, axis, expected):
+    proto = model(
+        f"g (float[2,{width}] x) => (float[4,3] y) "
+        f'{{ j = Expand(i, s)\n y = ScatterElements<axis={axis}, reduction="add">(d, j, x) }}',
+        i=np.array(column), s=np.array([2, width]), d=np.ones((4, 3), np.float32),
+    )  # fmt: skip
+    kinds, result = backward(proto, ["x"])
+    assert kinds == expected
+    ct = np.arange(12, dtype=np.float32).reshape(4, 3)
+    (found,) = gradients(result, {"x": np.ones((2, width), np.float32), "grad_y": ct})
+    places = np.broadcast_to(np.array(column), (2, width))
+    np.testing.assert_array_equal(found, np.take_along_axis(ct[:, :width] if axis == 0 else ct[:2], places, axis))
+
+
+@pytest.mark.parametrize(
     ("ends", "why"),
     [
         ((0, 2, 3, 6), "a gap"),

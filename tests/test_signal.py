@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import helper, numpy_helper
 from single_node import build, session
 
 import gradgen
+from gradgen.differences import jacobian_fd
 from gradgen.evaluate import Evaluator
 
 RNG = np.random.default_rng(5)
@@ -73,6 +75,24 @@ def test_dft_axis_and_length_known_at_run_time(inverse, onesided, parts):
     found = session(gradient).run(["grad_x"], {**inputs, "grad_y0": ct})[0]
     lanes = [of_basis(lambda v: transform(v, 8, inverse, onesided), (2, 5, parts), ct[:, :, lane]) for lane in range(3)]
     np.testing.assert_allclose(found, np.stack(lanes, 2), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(("onesided", "parts"), [(0, 1), (0, 2), (1, 1)])
+def test_dft_of_symbolic_sizes_along_a_constant_axis(onesided, parts):
+    """onnx's inference takes the way back for as long as the spectrum, and onnxruntime plans its buffers with that."""
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+        g (double[b, n, c] x) => (double[p, q, r] z) <int64 axis = {{1}}> {{
+            y = DFT <onesided = {onesided}> (x, , axis)
+            s = Mul(y, y)
+            t = Tanh(s)
+            z = Mul(t, y)
+        }}""")
+    x = RNG.standard_normal((2, 6, parts))
+    run = session(model)
+    ct = RNG.standard_normal(run.run(None, {"x": x})[0].shape)
+    found = session(gradgen.vjp(model)).run(["grad_x"], {"x": x, "grad_z": ct})[0]
+    want, _, _ = jacobian_fd(lambda feeds: {"z": run.run(None, feeds)[0]}, {"x": x}, "x", {"z": ct})
+    np.testing.assert_allclose(found, want, rtol=1e-6, atol=1e-7)
 
 
 def frames(x: np.ndarray, window: np.ndarray, step: int) -> np.ndarray:

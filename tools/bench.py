@@ -34,22 +34,25 @@ from rich.table import Table
 
 ROOT = Path(__file__).resolve().parent.parent
 Step = Callable[[], Any]
+Clock = Callable[[], float]
+# The processor's leaves out what other processes take; with several threads it counts those that wait actively.
+CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "processor": time.process_time}
 COLUMNS = ("threads", "parameters", "best", "aim", "input", "aim ", "÷ onnx-ad", "nodes", "memory")
 KEYS = ("parameters", "best", "aim", "input", "aim_input", "against_onnx_ad", "nodes", "memory")
 SEED = 0
 
 
-def alternate(steps: dict[str, Step], rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Seconds of each step in each round; rounds end early once all have taken `seconds`."""
+def alternate(steps: dict[str, Step], rounds: int, seconds: float, clock: Clock) -> dict[str, list[float]]:
+    """Seconds of each step in each round, by this clock; rounds end early once all have taken `seconds`."""
     times: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():
         step()
     started = time.perf_counter()
     for _ in range(rounds):
         for name, step in steps.items():
-            begin = time.perf_counter()
+            begin = clock()
             step()
-            times[name].append(time.perf_counter() - begin)
+            times[name].append(clock() - begin)
         if time.perf_counter() - started > seconds:
             break
     return times
@@ -70,7 +73,7 @@ def compare(name: str, found: dict[str, np.ndarray], expected: dict[str, np.ndar
             raise click.ClickException(f"{name}: the gradient to '{key}' is off by {error:.1e} of its largest element")
 
 
-def measure(name: str, threads: int, rounds: int, seconds: float, memory: bool) -> dict[str, Any]:
+def measure(name: str, threads: int, rounds: int, seconds: float, memory: bool, clock: Clock) -> dict[str, Any]:
     """The figures of one model on so many threads."""
     case = bench_models.CASES[name]
     torch.set_num_threads(threads)
@@ -92,7 +95,7 @@ def measure(name: str, threads: int, rounds: int, seconds: float, memory: bool) 
         steps["onnx_ad"] = peer
     else:
         row["onnx_ad_error"] = reason
-    times = alternate(steps, rounds, seconds)
+    times = alternate(steps, rounds, seconds, clock)
     row["parameters"], row["against_onnx_ad"] = ratio(times, "gradgen", "torch"), ratio(times, "gradgen", "onnx_ad")
     # Of the best rounds: what a machine without other work would show.
     row["best"] = min(times["gradgen"]) / min(times["torch"])
@@ -100,7 +103,8 @@ def measure(name: str, threads: int, rounds: int, seconds: float, memory: bool) 
     if case.inputs is not None:
         ours, _ = problem.gradgen(threads, to_input=True)
         compare(f"{name}, input", ours(), problem.torch_gradients(to_input=True))
-        times = alternate({"gradgen": ours, "torch": problem.torch_step(to_input=True)}, rounds, seconds / 2)
+        inputs = {"gradgen": ours, "torch": problem.torch_step(to_input=True)}
+        times = alternate(inputs, rounds, seconds / 2, clock)
         row["input"] = ratio(times, "gradgen", "torch")
     if memory:
         peaks = [peak(name, threads, library) for library in ("gradgen", "torch")]
@@ -114,6 +118,12 @@ def peak(name: str, threads: int, library: str) -> int:
     command = [sys.executable, str(ROOT / "tools" / "bench_peers.py"), name, str(threads), library]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return max(int(done.stdout.split()[-1]), 1)
+
+
+def quiet() -> None:
+    """Leave out what the exporter and the libraries tell at every step."""
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
 
 
 def geometric(values: list[float | None]) -> float | None:
@@ -149,31 +159,32 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
 @click.option("--threads", multiple=True, type=int, default=(1, 2), show_default=True, help="May be repeated.")
 @click.option("--rounds", default=40, show_default=True, help="Rounds at most.")
 @click.option("--seconds", default=6.0, show_default=True, help="Time at most for the rounds of one model.")
+@click.option("--clock", type=click.Choice(list(CLOCKS)), default="wall", show_default=True,
+              help="The processor's, with one thread, on a machine that does other work too.")  # fmt: skip
 @click.option("--memory/--no-memory", default=True, help="Measure peak memory too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--history", type=click.Path(path_type=Path), help="Append the measurements to this file, as JSON lines.")
 @click.option("--growth", is_flag=True, help="Measure how the ratio grows with sizes, and draw docs/growth.svg.")
-def main(only: tuple[str, ...], threads: tuple[int, ...], rounds: int, seconds: float, memory: bool, as_json: bool,
-         history: Path | None, growth: bool) -> None:  # fmt: skip
-    warnings.filterwarnings("ignore")
-    logging.disable(logging.WARNING)
+def main(only: tuple[str, ...], threads: tuple[int, ...], rounds: int, seconds: float, clock: str, memory: bool,
+         as_json: bool, history: Path | None, growth: bool) -> None:  # fmt: skip
+    quiet()
     if history is not None and history.resolve().is_relative_to(ROOT):
         raise click.UsageError("--history: measurements of one machine do not belong into the repository")
     console = Console(stderr=as_json)
     if growth:
         import bench_growth
 
-        rows = bench_growth.draw(ROOT / "docs" / "growth.svg", rounds, seconds)
+        rows = bench_growth.draw(ROOT / "docs" / "growth.svg", rounds, seconds, CLOCKS[clock])
     else:
         rows = []
         for count in threads:
             for name in only or bench_models.CASES:
-                rows.append(measure(name, count, rounds, seconds, memory))
+                rows.append(measure(name, count, rounds, seconds, memory, CLOCKS[clock]))
                 console.print(
                     f"[dim]{name}, {count} threads: {rows[-1].get('parameters', rows[-1].get('error'))}[/dim]"
                 )
         show(rows, console)
-    record = {"machine": bench_peers.machine(), "growth" if growth else "rows": rows}
+    record = {"machine": bench_peers.machine(), "clock": clock, "growth" if growth else "rows": rows}
     if as_json:
         print(json.dumps(record, indent=2))
     else:

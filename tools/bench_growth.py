@@ -34,7 +34,7 @@ AXES: dict[str, tuple[tuple[int, ...], Callable[[int], tuple[nn.Module, Argument
 }
 
 
-def measure(rounds: int, seconds: float, only: Sequence[str] = ()) -> list[dict[str, Any]]:
+def measure(rounds: int, seconds: float, clock: Callable[[], float]) -> list[dict[str, Any]]:
     """Rows of axis, size, and the ratio of gradgen's step to PyTorch's, with the middle half of the rounds' ratios."""
     torch.set_num_threads(THREADS)
     rows = []
@@ -47,14 +47,15 @@ def measure(rounds: int, seconds: float, only: Sequence[str] = ()) -> list[dict[
             problem = bench_peers.Problem(module, arguments)
             step, _ = problem.gradgen(THREADS)
             bench.compare(f"{axis} {size}", step(), problem.torch_gradients())
-            times = bench.alternate({"gradgen": step, "torch": problem.torch_step()}, rounds, seconds / 3)
+            steps = {"gradgen": step, "torch": problem.torch_step()}
+            times = bench.alternate(steps, rounds, seconds / 3, clock)
             ratios = [a / b for a, b in zip(times["gradgen"], times["torch"], strict=True)]
             low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
             rows.append({"axis": axis, "size": size, "ratio": middle, "low": low, "high": high})
     return rows
 
 
-def draw(path: Path, rounds: int, seconds: float) -> list[dict[str, Any]]:
+def draw(path: Path, rounds: int, seconds: float, clock: Callable[[], float]) -> list[dict[str, Any]]:
     """Measure, and write the picture."""
     import matplotlib
 
@@ -62,7 +63,7 @@ def draw(path: Path, rounds: int, seconds: float) -> list[dict[str, Any]]:
     matplotlib.rcParams["svg.hashsalt"] = "gradgen"
     from matplotlib import pyplot
 
-    rows = measure(rounds, seconds)
+    rows = measure(rounds, seconds, clock)
     figure, panels = pyplot.subplots(1, len(AXES), figsize=(13, 3), sharey=True, layout="constrained")
     for panel, axis in zip(panels, AXES, strict=True):
         chosen = [r for r in rows if r["axis"] == axis]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import platform
-import resource
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
+from peak_memory import peak_of
 from torch import Tensor, nn
 
 Arrays = dict[str, np.ndarray]
@@ -120,30 +118,6 @@ class Problem:
             return {n: values[r].reshape(self.weights[n].shape) for n, r in found.items()}
 
         return run, ""
-
-
-def _resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
-def peak_of(step: Callable[[], Any]) -> int:
-    """The highest resident size while steps run, above the size before them, in bytes."""
-    gc.collect()
-    before, done, highest = _resident(), threading.Event(), 0
-
-    def watch() -> None:
-        nonlocal highest
-        while not done.wait(0.0002):
-            highest = max(highest, _resident())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    for _ in range(10):
-        kept = step()
-    done.set()
-    watcher.join()
-    del kept
-    return max(highest, _resident()) - before
 
 
 def main(name: str, threads: int, library: str) -> None:

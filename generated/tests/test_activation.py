@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 RELU = [
     Sample("", "Relu", 1, 0, {"X": [3, 4]}, {"avoid": {"X": [0.0]}}),
@@ -36,6 +37,11 @@ def test_relu_dynamic(sample):
 @pytest.mark.parametrize("sample", RELU, ids=str)
 def test_relu_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", RELU, ids=str)
+def test_relu_jvp(sample):
+    check_jvp(sample)
 
 
 LEAKYRELU = [
@@ -69,6 +75,11 @@ def test_leakyrelu_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", LEAKYRELU, ids=str)
+def test_leakyrelu_jvp(sample):
+    check_jvp(sample)
+
+
 PRELU = [
     Sample("", "PRelu", 1, 0, {"X": [3, 4], "slope": [3, 4]}, {"avoid": {"X": [0.0]}}),
     Sample("", "PRelu", 1, 1, {"X": [2, 3, 2, 2], "slope": [3, 1, 1]}, {"avoid": {"X": [0.0]}}),
@@ -100,6 +111,11 @@ def test_prelu_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", PRELU, ids=str)
+def test_prelu_jvp(sample):
+    check_jvp(sample)
+
+
 ELU = [
     Sample("", "Elu", 1, 0, {"X": [3, 4]}, {"avoid": {"X": [0.0]}}),
     Sample("", "Elu", 1, 1, {"X": [3, 4], "alpha": 0.3}, {"avoid": {"X": [0.0]}}),
@@ -129,6 +145,11 @@ def test_elu_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", ELU, ids=str)
+def test_elu_jvp(sample):
+    check_jvp(sample)
+
+
 SELU = [
     Sample("", "Selu", 1, 0, {"X": [3, 4]}, {"avoid": {"X": [0.0]}}),
     Sample("", "Selu", 1, 1, {"X": [3, 4], "alpha": 0.3, "gamma": 2.1}, {"avoid": {"X": [0.0]}}),
@@ -155,6 +176,11 @@ def test_selu_dynamic(sample):
 @pytest.mark.parametrize("sample", SELU, ids=str)
 def test_selu_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", SELU, ids=str)
+def test_selu_jvp(sample):
+    check_jvp(sample)
 
 
 CELU = [
@@ -221,6 +247,11 @@ def test_celu_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", CELU, ids=str)
+def test_celu_jvp(sample):
+    check_jvp(sample)
+
+
 SOFTPLUS = [
     Sample("", "Softplus", 1, 0, {"X": [3, 4]}, {}),
     Sample("", "Softplus", 1, 1, {"X": []}, {}),
@@ -249,6 +280,11 @@ def test_softplus_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", SOFTPLUS, ids=str)
+def test_softplus_jvp(sample):
+    check_jvp(sample)
+
+
 SOFTSIGN = [
     Sample("", "Softsign", 1, 0, {"input": [3, 4]}, {"avoid": {"input": [0.0]}}),
     Sample("", "Softsign", 1, 1, {"input": []}, {"avoid": {"input": [0.0]}}),
@@ -275,6 +311,11 @@ def test_softsign_dynamic(sample):
 @pytest.mark.parametrize("sample", SOFTSIGN, ids=str)
 def test_softsign_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", SOFTSIGN, ids=str)
+def test_softsign_jvp(sample):
+    check_jvp(sample)
 
 
 HARDSIGMOID = [
@@ -320,6 +361,11 @@ def test_hardsigmoid_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", HARDSIGMOID, ids=str)
+def test_hardsigmoid_jvp(sample):
+    check_jvp(sample)
+
+
 HARDSWISH = [
     Sample("", "HardSwish", 1, 0, {"X": [3, 4]}, {"range": {"X": [-5.0, 5.0]}, "avoid": {"X": [-3.0, 3.0]}}),
     Sample("", "HardSwish", 1, 1, {"X": [2, 3, 2]}, {"range": {"X": [-5.0, 5.0]}, "avoid": {"X": [-3.0, 3.0]}}),
@@ -348,6 +394,11 @@ def test_hardswish_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", HARDSWISH, ids=str)
+def test_hardswish_jvp(sample):
+    check_jvp(sample)
+
+
 MISH = [
     Sample("", "Mish", 1, 0, {"X": [3, 4]}, {}),
     Sample("", "Mish", 1, 1, {"X": []}, {}),
@@ -374,6 +425,11 @@ def test_mish_dynamic(sample):
 @pytest.mark.parametrize("sample", MISH, ids=str)
 def test_mish_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", MISH, ids=str)
+def test_mish_jvp(sample):
+    check_jvp(sample)
 
 
 GELU = [
@@ -406,6 +462,11 @@ def test_gelu_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", GELU, ids=str)
+def test_gelu_jvp(sample):
+    check_jvp(sample)
+
+
 SIGMOID = [
     Sample("", "Sigmoid", 1, 0, {"X": [3, 4]}, {}),
     Sample("", "Sigmoid", 1, 1, {"X": []}, {}),
@@ -434,6 +495,11 @@ def test_sigmoid_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", SIGMOID, ids=str)
+def test_sigmoid_jvp(sample):
+    check_jvp(sample)
+
+
 SWISH = [
     Sample("", "Swish", 1, 0, {"X": [3, 4], "@opset": 24}, {}),
     Sample("", "Swish", 1, 1, {"X": [3, 4], "alpha": 1.7, "@opset": 24}, {}),
@@ -460,6 +526,11 @@ def test_swish_dynamic(sample):
 @pytest.mark.parametrize("sample", SWISH, ids=str)
 def test_swish_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", SWISH, ids=str)
+def test_swish_jvp(sample):
+    check_jvp(sample)
 
 
 THRESHOLDEDRELU = [
@@ -491,6 +562,11 @@ def test_thresholdedrelu_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", THRESHOLDEDRELU, ids=str)
+def test_thresholdedrelu_jvp(sample):
+    check_jvp(sample)
+
+
 SHRINK = [
     Sample("", "Shrink", 1, 0, {"input": {"shape": [3, 4], "avoid": [-0.5, 0.5]}}, {}),
     Sample("", "Shrink", 1, 1, {"input": {"shape": [3, 4], "avoid": [-1.0, 1.0]}, "lambd": 1.0, "bias": 0.3}, {}),
@@ -517,6 +593,11 @@ def test_shrink_dynamic(sample):
 @pytest.mark.parametrize("sample", SHRINK, ids=str)
 def test_shrink_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", SHRINK, ids=str)
+def test_shrink_jvp(sample):
+    check_jvp(sample)
 
 
 CLIP = [
@@ -588,15 +669,20 @@ def test_clip_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", CLIP, ids=str)
+def test_clip_jvp(sample):
+    check_jvp(sample)
+
+
 SOFTMAX = [
-    Sample("", "Softmax", 1, 0, {"input": [3, 4], "@selected": True}, {}),
-    Sample("", "Softmax", 1, 1, {"input": [3, 4]}, {}),
-    Sample("", "Softmax", 1, 2, {"input": [2, 3, 4], "axis": 1}, {}),
-    Sample("", "Softmax", 1, 3, {"input": [2, 3, 4], "axis": 0}, {}),
-    Sample("", "Softmax", 1, 4, {"input": [2, 3, 4], "axis": -2}, {}),
-    Sample("", "Softmax", 1, 5, {"input": [5]}, {}),
-    Sample("", "Softmax", 1, 6, {"input": [3, 1]}, {}),
-    Sample("", "Softmax", 1, 7, {"input": [0, 3]}, {}),
+    Sample("", "Softmax", 1, 0, {"input": [3, 4]}, {}),
+    Sample("", "Softmax", 1, 1, {"input": [2, 3, 4], "axis": 1}, {}),
+    Sample("", "Softmax", 1, 2, {"input": [2, 3, 4], "axis": 0}, {}),
+    Sample("", "Softmax", 1, 3, {"input": [2, 3, 4], "axis": -2}, {}),
+    Sample("", "Softmax", 1, 4, {"input": [5]}, {}),
+    Sample("", "Softmax", 1, 5, {"input": [3, 1]}, {}),
+    Sample("", "Softmax", 1, 6, {"input": [0, 3]}, {}),
+    Sample("", "Softmax", 1, 7, {"input": [3, 4], "@selected": True}, {}),
 ]
 
 
@@ -620,15 +706,20 @@ def test_softmax_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", SOFTMAX, ids=str)
+def test_softmax_jvp(sample):
+    check_jvp(sample)
+
+
 LOGSOFTMAX = [
-    Sample("", "LogSoftmax", 1, 0, {"input": [3, 4], "@selected": True}, {}),
-    Sample("", "LogSoftmax", 1, 1, {"input": [3, 4]}, {}),
-    Sample("", "LogSoftmax", 1, 2, {"input": [2, 3, 4], "axis": 1}, {}),
-    Sample("", "LogSoftmax", 1, 3, {"input": [2, 3, 4], "axis": 0}, {}),
-    Sample("", "LogSoftmax", 1, 4, {"input": [2, 3, 4], "axis": -2}, {}),
-    Sample("", "LogSoftmax", 1, 5, {"input": [5]}, {}),
-    Sample("", "LogSoftmax", 1, 6, {"input": [3, 1]}, {}),
-    Sample("", "LogSoftmax", 1, 7, {"input": [0, 3]}, {}),
+    Sample("", "LogSoftmax", 1, 0, {"input": [3, 4]}, {}),
+    Sample("", "LogSoftmax", 1, 1, {"input": [2, 3, 4], "axis": 1}, {}),
+    Sample("", "LogSoftmax", 1, 2, {"input": [2, 3, 4], "axis": 0}, {}),
+    Sample("", "LogSoftmax", 1, 3, {"input": [2, 3, 4], "axis": -2}, {}),
+    Sample("", "LogSoftmax", 1, 4, {"input": [5]}, {}),
+    Sample("", "LogSoftmax", 1, 5, {"input": [3, 1]}, {}),
+    Sample("", "LogSoftmax", 1, 6, {"input": [0, 3]}, {}),
+    Sample("", "LogSoftmax", 1, 7, {"input": [3, 4], "@selected": True}, {}),
 ]
 
 
@@ -650,3 +741,8 @@ def test_logsoftmax_dynamic(sample):
 @pytest.mark.parametrize("sample", LOGSOFTMAX, ids=str)
 def test_logsoftmax_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", LOGSOFTMAX, ids=str)
+def test_logsoftmax_jvp(sample):
+    check_jvp(sample)

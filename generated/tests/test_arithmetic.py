@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 ADD = [
     Sample("", "Add", 1, 0, {"A": [3, 4], "B": [3, 4]}, {}),
@@ -36,6 +37,11 @@ def test_add_dynamic(sample):
 @pytest.mark.parametrize("sample", ADD, ids=str)
 def test_add_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", ADD, ids=str)
+def test_add_jvp(sample):
+    check_jvp(sample)
 
 
 SUB = [
@@ -67,6 +73,11 @@ def test_sub_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", SUB, ids=str)
+def test_sub_jvp(sample):
+    check_jvp(sample)
+
+
 MUL = [
     Sample("", "Mul", 1, 0, {"A": [3, 4], "B": [3, 4]}, {}),
     Sample("", "Mul", 1, 1, {"A": [2, 1, 4], "B": [3, 1]}, {}),
@@ -94,6 +105,11 @@ def test_mul_dynamic(sample):
 @pytest.mark.parametrize("sample", MUL, ids=str)
 def test_mul_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", MUL, ids=str)
+def test_mul_jvp(sample):
+    check_jvp(sample)
 
 
 DIV = [
@@ -148,6 +164,11 @@ def test_div_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", DIV, ids=str)
+def test_div_jvp(sample):
+    check_jvp(sample)
+
+
 NEG = [
     Sample("", "Neg", 1, 0, {"X": [3, 4]}, {}),
     Sample("", "Neg", 1, 1, {"X": []}, {}),
@@ -173,6 +194,11 @@ def test_neg_dynamic(sample):
 @pytest.mark.parametrize("sample", NEG, ids=str)
 def test_neg_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", NEG, ids=str)
+def test_neg_jvp(sample):
+    check_jvp(sample)
 
 
 ABS = [
@@ -202,6 +228,11 @@ def test_abs_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", ABS, ids=str)
+def test_abs_jvp(sample):
+    check_jvp(sample)
+
+
 EXP = [
     Sample("", "Exp", 1, 0, {"input": [3, 4]}, {}),
     Sample("", "Exp", 1, 1, {"input": []}, {}),
@@ -227,6 +258,11 @@ def test_exp_dynamic(sample):
 @pytest.mark.parametrize("sample", EXP, ids=str)
 def test_exp_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", EXP, ids=str)
+def test_exp_jvp(sample):
+    check_jvp(sample)
 
 
 LOG = [
@@ -256,6 +292,11 @@ def test_log_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", LOG, ids=str)
+def test_log_jvp(sample):
+    check_jvp(sample)
+
+
 SQRT = [
     Sample("", "Sqrt", 1, 0, {"X": [3, 4]}, {"range": {"X": [0.3, 3.0]}}),
     Sample("", "Sqrt", 1, 1, {"X": []}, {"range": {"X": [0.3, 3.0]}}),
@@ -281,6 +322,11 @@ def test_sqrt_dynamic(sample):
 @pytest.mark.parametrize("sample", SQRT, ids=str)
 def test_sqrt_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", SQRT, ids=str)
+def test_sqrt_jvp(sample):
+    check_jvp(sample)
 
 
 RECIPROCAL = [
@@ -309,6 +355,11 @@ def test_reciprocal_dynamic(sample):
 @pytest.mark.parametrize("sample", RECIPROCAL, ids=str)
 def test_reciprocal_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", RECIPROCAL, ids=str)
+def test_reciprocal_jvp(sample):
+    check_jvp(sample)
 
 
 POW = [
@@ -405,6 +456,11 @@ def test_pow_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", POW, ids=str)
+def test_pow_jvp(sample):
+    check_jvp(sample)
+
+
 MOD = [
     Sample(
         "",
@@ -443,6 +499,11 @@ def test_mod_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", MOD, ids=str)
+def test_mod_jvp(sample):
+    check_jvp(sample)
+
+
 WHERE = [
     Sample("", "Where", 1, 0, {"condition": [[True, False, True], [False, False, True]], "X": [2, 3], "Y": [2, 3]}, {}),
     Sample("", "Where", 1, 1, {"condition": [True, False, True], "X": [2, 1], "Y": []}, {}),
@@ -473,6 +534,11 @@ def test_where_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", WHERE, ids=str)
+def test_where_jvp(sample):
+    check_jvp(sample)
+
+
 SUM = [
     Sample("", "Sum", 1, 0, {"data_0": [[3, 4], [3, 4]]}, {}),
     Sample("", "Sum", 1, 1, {"data_0": [[2, 1, 4], [3, 1], []]}, {}),
@@ -501,6 +567,11 @@ def test_sum_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", SUM, ids=str)
+def test_sum_jvp(sample):
+    check_jvp(sample)
+
+
 MEAN = [
     Sample("", "Mean", 1, 0, {"data_0": [[3, 4], [3, 4]]}, {}),
     Sample("", "Mean", 1, 1, {"data_0": [[2, 1, 4], [3, 1], []]}, {}),
@@ -527,6 +598,11 @@ def test_mean_dynamic(sample):
 @pytest.mark.parametrize("sample", MEAN, ids=str)
 def test_mean_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", MEAN, ids=str)
+def test_mean_jvp(sample):
+    check_jvp(sample)
 
 
 MAX = [
@@ -561,6 +637,11 @@ def test_max_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", MAX, ids=str)
+def test_max_jvp(sample):
+    check_jvp(sample)
+
+
 MIN = [
     Sample(
         "", "Min", 1, 0, {"data_0": [{"values": [[0.3, -1.2], [2.0, 0.7]]}, {"values": [[0.9, -1.5], [1.1, 0.2]]}]}, {}
@@ -591,3 +672,8 @@ def test_min_dynamic(sample):
 @pytest.mark.parametrize("sample", MIN, ids=str)
 def test_min_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", MIN, ids=str)
+def test_min_jvp(sample):
+    check_jvp(sample)

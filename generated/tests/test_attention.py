@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 ATTENTION = [
     Sample("", "Attention", 1, 0, {"@opset": 23, "Q": [2, 2, 3, 4], "K": [2, 2, 5, 4], "V": [2, 2, 5, 2]}, {}),
@@ -161,3 +162,8 @@ def test_attention_dynamic(sample):
 @pytest.mark.parametrize("sample", ATTENTION, ids=str)
 def test_attention_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", ATTENTION, ids=str)
+def test_attention_jvp(sample):
+    check_jvp(sample)

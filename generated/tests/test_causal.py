@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 CAUSALCONVWITHSTATE = [
     Sample(
@@ -90,3 +91,8 @@ def test_causalconvwithstate_dynamic(sample):
 @pytest.mark.parametrize("sample", CAUSALCONVWITHSTATE, ids=str)
 def test_causalconvwithstate_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", CAUSALCONVWITHSTATE, ids=str)
+def test_causalconvwithstate_jvp(sample):
+    check_jvp(sample)

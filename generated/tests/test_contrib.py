@@ -10,6 +10,7 @@ from gradgen.testing import (
     check_forward,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 MICROSOFT_GELU = [
     Sample("com.microsoft", "Gelu", 1, 0, {"X": [3, 4]}, {}),
@@ -36,6 +37,11 @@ def test_microsoft_gelu_dynamic(sample):
 @pytest.mark.parametrize("sample", MICROSOFT_GELU, ids=str)
 def test_microsoft_gelu_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_GELU, ids=str)
+def test_microsoft_gelu_jvp(sample):
+    check_jvp(sample)
 
 
 @pytest.mark.parametrize("sample", MICROSOFT_GELU, ids=str)
@@ -70,6 +76,11 @@ def test_microsoft_fastgelu_second_order(sample):
 
 
 @pytest.mark.parametrize("sample", MICROSOFT_FASTGELU, ids=str)
+def test_microsoft_fastgelu_jvp(sample):
+    check_jvp(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_FASTGELU, ids=str)
 def test_microsoft_fastgelu_forward(sample):
     check_forward(sample)
 
@@ -101,6 +112,11 @@ def test_microsoft_quickgelu_second_order(sample):
 
 
 @pytest.mark.parametrize("sample", MICROSOFT_QUICKGELU, ids=str)
+def test_microsoft_quickgelu_jvp(sample):
+    check_jvp(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_QUICKGELU, ids=str)
 def test_microsoft_quickgelu_forward(sample):
     check_forward(sample)
 
@@ -129,6 +145,11 @@ def test_microsoft_biasgelu_dynamic(sample):
 @pytest.mark.parametrize("sample", MICROSOFT_BIASGELU, ids=str)
 def test_microsoft_biasgelu_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_BIASGELU, ids=str)
+def test_microsoft_biasgelu_jvp(sample):
+    check_jvp(sample)
 
 
 @pytest.mark.parametrize("sample", MICROSOFT_BIASGELU, ids=str)
@@ -166,6 +187,11 @@ def test_microsoft_fusedmatmul_dynamic(sample):
 @pytest.mark.parametrize("sample", MICROSOFT_FUSEDMATMUL, ids=str)
 def test_microsoft_fusedmatmul_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_FUSEDMATMUL, ids=str)
+def test_microsoft_fusedmatmul_jvp(sample):
+    check_jvp(sample)
 
 
 @pytest.mark.parametrize("sample", MICROSOFT_FUSEDMATMUL, ids=str)
@@ -215,6 +241,11 @@ def test_microsoft_fusedgemm_dynamic(sample):
 @pytest.mark.parametrize("sample", MICROSOFT_FUSEDGEMM, ids=str)
 def test_microsoft_fusedgemm_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_FUSEDGEMM, ids=str)
+def test_microsoft_fusedgemm_jvp(sample):
+    check_jvp(sample)
 
 
 @pytest.mark.parametrize("sample", MICROSOFT_FUSEDGEMM, ids=str)
@@ -281,6 +312,11 @@ def test_microsoft_fusedconv_second_order(sample):
 
 
 @pytest.mark.parametrize("sample", MICROSOFT_FUSEDCONV, ids=str)
+def test_microsoft_fusedconv_jvp(sample):
+    check_jvp(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_FUSEDCONV, ids=str)
 def test_microsoft_fusedconv_forward(sample):
     check_forward(sample)
 
@@ -341,6 +377,11 @@ def test_microsoft_skiplayernormalization_second_order(sample):
 
 
 @pytest.mark.parametrize("sample", MICROSOFT_SKIPLAYERNORMALIZATION, ids=str)
+def test_microsoft_skiplayernormalization_jvp(sample):
+    check_jvp(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_SKIPLAYERNORMALIZATION, ids=str)
 def test_microsoft_skiplayernormalization_forward(sample):
     check_forward(sample)
 
@@ -389,6 +430,11 @@ def test_microsoft_skipsimplifiedlayernormalization_dynamic(sample):
 @pytest.mark.parametrize("sample", MICROSOFT_SKIPSIMPLIFIEDLAYERNORMALIZATION, ids=str)
 def test_microsoft_skipsimplifiedlayernormalization_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_SKIPSIMPLIFIEDLAYERNORMALIZATION, ids=str)
+def test_microsoft_skipsimplifiedlayernormalization_jvp(sample):
+    check_jvp(sample)
 
 
 @pytest.mark.parametrize("sample", MICROSOFT_SKIPSIMPLIFIEDLAYERNORMALIZATION, ids=str)
@@ -473,6 +519,11 @@ def test_microsoft_rotaryembedding_dynamic(sample):
 @pytest.mark.parametrize("sample", MICROSOFT_ROTARYEMBEDDING, ids=str)
 def test_microsoft_rotaryembedding_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_ROTARYEMBEDDING, ids=str)
+def test_microsoft_rotaryembedding_jvp(sample):
+    check_jvp(sample)
 
 
 @pytest.mark.parametrize("sample", MICROSOFT_ROTARYEMBEDDING, ids=str)
@@ -574,6 +625,11 @@ def test_microsoft_attention_second_order(sample):
 
 
 @pytest.mark.parametrize("sample", MICROSOFT_ATTENTION, ids=str)
+def test_microsoft_attention_jvp(sample):
+    check_jvp(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_ATTENTION, ids=str)
 def test_microsoft_attention_forward(sample):
     check_forward(sample)
 
@@ -647,6 +703,11 @@ def test_microsoft_multiheadattention_dynamic(sample):
 @pytest.mark.parametrize("sample", MICROSOFT_MULTIHEADATTENTION, ids=str)
 def test_microsoft_multiheadattention_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_MULTIHEADATTENTION, ids=str)
+def test_microsoft_multiheadattention_jvp(sample):
+    check_jvp(sample)
 
 
 @pytest.mark.parametrize("sample", MICROSOFT_MULTIHEADATTENTION, ids=str)
@@ -810,6 +871,11 @@ def test_microsoft_groupqueryattention_second_order(sample):
 
 
 @pytest.mark.parametrize("sample", MICROSOFT_GROUPQUERYATTENTION, ids=str)
+def test_microsoft_groupqueryattention_jvp(sample):
+    check_jvp(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_GROUPQUERYATTENTION, ids=str)
 def test_microsoft_groupqueryattention_forward(sample):
     check_forward(sample)
 
@@ -844,6 +910,11 @@ def test_microsoft_biasadd_dynamic(sample):
 @pytest.mark.parametrize("sample", MICROSOFT_BIASADD, ids=str)
 def test_microsoft_biasadd_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_BIASADD, ids=str)
+def test_microsoft_biasadd_jvp(sample):
+    check_jvp(sample)
 
 
 @pytest.mark.parametrize("sample", MICROSOFT_BIASADD, ids=str)
@@ -892,6 +963,11 @@ def test_microsoft_biassoftmax_second_order(sample):
 
 
 @pytest.mark.parametrize("sample", MICROSOFT_BIASSOFTMAX, ids=str)
+def test_microsoft_biassoftmax_jvp(sample):
+    check_jvp(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_BIASSOFTMAX, ids=str)
 def test_microsoft_biassoftmax_forward(sample):
     check_forward(sample)
 
@@ -919,6 +995,11 @@ def test_onnxruntime_layernormalization_dynamic(sample):
 @pytest.mark.parametrize("sample", ONNXRUNTIME_LAYERNORMALIZATION, ids=str)
 def test_onnxruntime_layernormalization_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", ONNXRUNTIME_LAYERNORMALIZATION, ids=str)
+def test_onnxruntime_layernormalization_jvp(sample):
+    check_jvp(sample)
 
 
 @pytest.mark.parametrize("sample", ONNXRUNTIME_LAYERNORMALIZATION, ids=str)
@@ -950,6 +1031,11 @@ def test_onnxruntime_simplifiedlayernormalization_dynamic(sample):
 @pytest.mark.parametrize("sample", ONNXRUNTIME_SIMPLIFIEDLAYERNORMALIZATION, ids=str)
 def test_onnxruntime_simplifiedlayernormalization_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", ONNXRUNTIME_SIMPLIFIEDLAYERNORMALIZATION, ids=str)
+def test_onnxruntime_simplifiedlayernormalization_jvp(sample):
+    check_jvp(sample)
 
 
 @pytest.mark.parametrize("sample", ONNXRUNTIME_SIMPLIFIEDLAYERNORMALIZATION, ids=str)

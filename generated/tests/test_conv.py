@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 CONV = [
     Sample("", "Conv", 1, 0, {"X": [2, 3, 5, 4], "W": [4, 3, 3, 2], "B": [4]}, {}),
@@ -78,6 +79,11 @@ def test_conv_dynamic(sample):
 @pytest.mark.parametrize("sample", CONV, ids=str)
 def test_conv_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", CONV, ids=str)
+def test_conv_jvp(sample):
+    check_jvp(sample)
 
 
 CONVTRANSPOSE = [
@@ -163,6 +169,11 @@ def test_convtranspose_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", CONVTRANSPOSE, ids=str)
+def test_convtranspose_jvp(sample):
+    check_jvp(sample)
+
+
 COL2IM = [
     Sample("", "Col2Im", 1, 0, {"input": [1, 8, 12], "image_shape": [4, 5], "block_shape": [2, 2]}, {}),
     Sample(
@@ -204,3 +215,8 @@ def test_col2im_dynamic(sample):
 @pytest.mark.parametrize("sample", COL2IM, ids=str)
 def test_col2im_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", COL2IM, ids=str)
+def test_col2im_jvp(sample):
+    check_jvp(sample)

@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 CUMPROD = [
     Sample("", "CumProd", 1, 0, {"@opset": 26, "x": [5], "axis": 0}, {}),
@@ -46,3 +47,8 @@ def test_cumprod_dynamic(sample):
 @pytest.mark.parametrize("sample", CUMPROD, ids=str)
 def test_cumprod_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", CUMPROD, ids=str)
+def test_cumprod_jvp(sample):
+    check_jvp(sample)

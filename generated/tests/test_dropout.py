@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 DROPOUT = [
     Sample("", "Dropout", 1, 0, {"data": [3, 4]}, {}),
@@ -44,3 +45,8 @@ def test_dropout_dynamic(sample):
 @pytest.mark.parametrize("sample", DROPOUT, ids=str)
 def test_dropout_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", DROPOUT, ids=str)
+def test_dropout_jvp(sample):
+    check_jvp(sample)

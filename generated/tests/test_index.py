@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 GATHER = [
     Sample("", "Gather", 1, 0, {"data": [4, 3], "indices": [[2, 0, 2], [1, -1, 0]]}, {}),
@@ -45,6 +46,11 @@ def test_gather_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", GATHER, ids=str)
+def test_gather_jvp(sample):
+    check_jvp(sample)
+
+
 GATHERELEMENTS = [
     Sample("", "GatherElements", 1, 0, {"data": [4, 3], "indices": [[2, 0, 2], [1, -1, 0]]}, {}),
     Sample("", "GatherElements", 1, 1, {"data": [2, 4], "indices": [[0, 0, 3], [-1, 1, -1]], "axis": 1}, {}),
@@ -72,6 +78,11 @@ def test_gatherelements_dynamic(sample):
 @pytest.mark.parametrize("sample", GATHERELEMENTS, ids=str)
 def test_gatherelements_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", GATHERELEMENTS, ids=str)
+def test_gatherelements_jvp(sample):
+    check_jvp(sample)
 
 
 SCATTERELEMENTS = [
@@ -135,6 +146,11 @@ def test_scatterelements_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", SCATTERELEMENTS, ids=str)
+def test_scatterelements_jvp(sample):
+    check_jvp(sample)
+
+
 GATHERND = [
     Sample("", "GatherND", 1, 0, {"data": [3, 4], "indices": [[0, 1], [-1, 2], [0, 1]]}, {}),
     Sample("", "GatherND", 1, 1, {"data": [3, 4], "indices": [[2], [0], [-1]]}, {}),
@@ -165,6 +181,11 @@ def test_gathernd_dynamic(sample):
 @pytest.mark.parametrize("sample", GATHERND, ids=str)
 def test_gathernd_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", GATHERND, ids=str)
+def test_gathernd_jvp(sample):
+    check_jvp(sample)
 
 
 SCATTERND = [
@@ -224,11 +245,18 @@ def test_scatternd_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", SCATTERND, ids=str)
+def test_scatternd_jvp(sample):
+    check_jvp(sample)
+
+
 UNIQUE = [
     Sample("", "Unique", 1, 0, {"X": [2, 3]}, {}),
     Sample("", "Unique", 1, 1, {"X": [4], "sorted": 0}, {}),
     Sample("", "Unique", 1, 2, {"X": [3, 2], "axis": 0}, {}),
     Sample("", "Unique", 1, 3, {"X": [2, 3], "axis": -1}, {}),
+    Sample("", "Unique", 1, 4, {"X": [0]}, {}),
+    Sample("", "Unique", 1, 5, {"X": [0, 3], "axis": 0}, {}),
 ]
 
 
@@ -250,6 +278,11 @@ def test_unique_dynamic(sample):
 @pytest.mark.parametrize("sample", UNIQUE, ids=str)
 def test_unique_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", UNIQUE, ids=str)
+def test_unique_jvp(sample):
+    check_jvp(sample)
 
 
 TENSORSCATTER_24 = [
@@ -289,3 +322,8 @@ def test_tensorscatter_24_dynamic(sample):
 @pytest.mark.parametrize("sample", TENSORSCATTER_24, ids=str)
 def test_tensorscatter_24_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", TENSORSCATTER_24, ids=str)
+def test_tensorscatter_24_jvp(sample):
+    check_jvp(sample)

@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 MATMUL = [
     Sample("", "MatMul", 1, 0, {"A": [3, 4], "B": [4, 2]}, {}),
@@ -49,6 +50,11 @@ def test_matmul_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", MATMUL, ids=str)
+def test_matmul_jvp(sample):
+    check_jvp(sample)
+
+
 GEMM = [
     Sample("", "Gemm", 1, 0, {"A": [3, 4], "B": [4, 2], "C": [2]}, {}),
     Sample("", "Gemm", 1, 1, {"A": [3, 4], "B": [4, 2]}, {}),
@@ -79,6 +85,11 @@ def test_gemm_dynamic(sample):
 @pytest.mark.parametrize("sample", GEMM, ids=str)
 def test_gemm_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", GEMM, ids=str)
+def test_gemm_jvp(sample):
+    check_jvp(sample)
 
 
 EINSUM = [
@@ -125,6 +136,11 @@ def test_einsum_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", EINSUM, ids=str)
+def test_einsum_jvp(sample):
+    check_jvp(sample)
+
+
 DET = [
     Sample("", "Det", 1, 0, {"X": [3, 3]}, {}),
     Sample("", "Det", 1, 1, {"X": [2, 2, 2]}, {}),
@@ -155,6 +171,11 @@ def test_det_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", DET, ids=str)
+def test_det_jvp(sample):
+    check_jvp(sample)
+
+
 TRILU = [
     Sample("", "Trilu", 1, 0, {"input": [3, 4]}, {}),
     Sample("", "Trilu", 1, 1, {"input": [3, 4], "upper": 0}, {}),
@@ -183,3 +204,8 @@ def test_trilu_dynamic(sample):
 @pytest.mark.parametrize("sample", TRILU, ids=str)
 def test_trilu_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", TRILU, ids=str)
+def test_trilu_jvp(sample):
+    check_jvp(sample)

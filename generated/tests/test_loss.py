@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 SOFTMAXCROSSENTROPYLOSS = [
     Sample("", "SoftmaxCrossEntropyLoss", 1, 0, {"scores": [4, 3], "labels": [0, 2, 1, 2]}, {}),
@@ -114,6 +115,11 @@ def test_softmaxcrossentropyloss_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", SOFTMAXCROSSENTROPYLOSS, ids=str)
+def test_softmaxcrossentropyloss_jvp(sample):
+    check_jvp(sample)
+
+
 NEGATIVELOGLIKELIHOODLOSS = [
     Sample("", "NegativeLogLikelihoodLoss", 1, 0, {"input": [4, 3], "target": [0, 2, 1, 2]}, {}),
     Sample("", "NegativeLogLikelihoodLoss", 1, 1, {"input": [4, 3], "target": [0, 2, 1, 2], "reduction": "sum"}, {}),
@@ -190,3 +196,8 @@ def test_negativeloglikelihoodloss_dynamic(sample):
 @pytest.mark.parametrize("sample", NEGATIVELOGLIKELIHOODLOSS, ids=str)
 def test_negativeloglikelihoodloss_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", NEGATIVELOGLIKELIHOODLOSS, ids=str)
+def test_negativeloglikelihoodloss_jvp(sample):
+    check_jvp(sample)

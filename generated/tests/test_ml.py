@@ -10,6 +10,7 @@ from gradgen.testing import (
     check_forward,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 ML_SCALER = [
     Sample(
@@ -38,6 +39,11 @@ def test_ml_scaler_dynamic(sample):
 @pytest.mark.parametrize("sample", ML_SCALER, ids=str)
 def test_ml_scaler_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", ML_SCALER, ids=str)
+def test_ml_scaler_jvp(sample):
+    check_jvp(sample)
 
 
 @pytest.mark.parametrize("sample", ML_SCALER, ids=str)
@@ -73,6 +79,11 @@ def test_ml_normalizer_dynamic(sample):
 @pytest.mark.parametrize("sample", ML_NORMALIZER, ids=str)
 def test_ml_normalizer_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", ML_NORMALIZER, ids=str)
+def test_ml_normalizer_jvp(sample):
+    check_jvp(sample)
 
 
 @pytest.mark.parametrize("sample", ML_NORMALIZER, ids=str)
@@ -148,6 +159,11 @@ def test_ml_linearregressor_dynamic(sample):
 @pytest.mark.parametrize("sample", ML_LINEARREGRESSOR, ids=str)
 def test_ml_linearregressor_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", ML_LINEARREGRESSOR, ids=str)
+def test_ml_linearregressor_jvp(sample):
+    check_jvp(sample)
 
 
 @pytest.mark.parametrize("sample", ML_LINEARREGRESSOR, ids=str)
@@ -240,6 +256,11 @@ def test_ml_linearclassifier_dynamic(sample):
 @pytest.mark.parametrize("sample", ML_LINEARCLASSIFIER, ids=str)
 def test_ml_linearclassifier_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", ML_LINEARCLASSIFIER, ids=str)
+def test_ml_linearclassifier_jvp(sample):
+    check_jvp(sample)
 
 
 @pytest.mark.parametrize("sample", ML_LINEARCLASSIFIER, ids=str)
@@ -341,6 +362,11 @@ def test_ml_svmregressor_dynamic(sample):
 @pytest.mark.parametrize("sample", ML_SVMREGRESSOR, ids=str)
 def test_ml_svmregressor_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", ML_SVMREGRESSOR, ids=str)
+def test_ml_svmregressor_jvp(sample):
+    check_jvp(sample)
 
 
 @pytest.mark.parametrize("sample", ML_SVMREGRESSOR, ids=str)
@@ -468,6 +494,11 @@ def test_ml_svmclassifier_second_order(sample):
 
 
 @pytest.mark.parametrize("sample", ML_SVMCLASSIFIER, ids=str)
+def test_ml_svmclassifier_jvp(sample):
+    check_jvp(sample)
+
+
+@pytest.mark.parametrize("sample", ML_SVMCLASSIFIER, ids=str)
 def test_ml_svmclassifier_forward(sample):
     check_forward(sample)
 
@@ -505,6 +536,11 @@ def test_ml_imputer_second_order(sample):
 
 
 @pytest.mark.parametrize("sample", ML_IMPUTER, ids=str)
+def test_ml_imputer_jvp(sample):
+    check_jvp(sample)
+
+
+@pytest.mark.parametrize("sample", ML_IMPUTER, ids=str)
 def test_ml_imputer_forward(sample):
     check_forward(sample)
 
@@ -537,6 +573,11 @@ def test_ml_featurevectorizer_second_order(sample):
 
 
 @pytest.mark.parametrize("sample", ML_FEATUREVECTORIZER, ids=str)
+def test_ml_featurevectorizer_jvp(sample):
+    check_jvp(sample)
+
+
+@pytest.mark.parametrize("sample", ML_FEATUREVECTORIZER, ids=str)
 def test_ml_featurevectorizer_forward(sample):
     check_forward(sample)
 
@@ -566,6 +607,11 @@ def test_ml_arrayfeatureextractor_dynamic(sample):
 @pytest.mark.parametrize("sample", ML_ARRAYFEATUREEXTRACTOR, ids=str)
 def test_ml_arrayfeatureextractor_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", ML_ARRAYFEATUREEXTRACTOR, ids=str)
+def test_ml_arrayfeatureextractor_jvp(sample):
+    check_jvp(sample)
 
 
 @pytest.mark.parametrize("sample", ML_ARRAYFEATUREEXTRACTOR, ids=str)

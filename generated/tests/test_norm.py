@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 BATCHNORMALIZATION = [
     Sample(
@@ -123,6 +124,11 @@ def test_batchnormalization_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", BATCHNORMALIZATION, ids=str)
+def test_batchnormalization_jvp(sample):
+    check_jvp(sample)
+
+
 LAYERNORMALIZATION = [
     Sample("", "LayerNormalization", 1, 0, {"X": [3, 5], "Scale": [5], "B": [5]}, {"range": {"Scale": [0.5, 2.0]}}),
     Sample("", "LayerNormalization", 1, 1, {"X": [2, 3, 4], "Scale": [4]}, {"range": {"Scale": [0.5, 2.0]}}),
@@ -169,6 +175,11 @@ def test_layernormalization_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", LAYERNORMALIZATION, ids=str)
+def test_layernormalization_jvp(sample):
+    check_jvp(sample)
+
+
 GROUPNORMALIZATION = [
     Sample("", "GroupNormalization", 1, 0, {"X": [2, 4, 3, 2], "scale": [4], "bias": [4], "num_groups": 2}, {}),
     Sample(
@@ -196,6 +207,11 @@ def test_groupnormalization_dynamic(sample):
 @pytest.mark.parametrize("sample", GROUPNORMALIZATION, ids=str)
 def test_groupnormalization_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", GROUPNORMALIZATION, ids=str)
+def test_groupnormalization_jvp(sample):
+    check_jvp(sample)
 
 
 INSTANCENORMALIZATION = [
@@ -226,12 +242,18 @@ def test_instancenormalization_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", INSTANCENORMALIZATION, ids=str)
+def test_instancenormalization_jvp(sample):
+    check_jvp(sample)
+
+
 RMSNORMALIZATION = [
     Sample("", "RMSNormalization", 1, 0, {"@opset": 23, "X": [3, 5], "scale": [5]}, {}),
     Sample(
         "", "RMSNormalization", 1, 1, {"@opset": 23, "X": [2, 3, 4], "scale": [3, 4], "axis": 1, "epsilon": 0.1}, {}
     ),
     Sample("", "RMSNormalization", 1, 2, {"@opset": 23, "X": [2, 3, 4], "scale": [4], "axis": -1}, {}),
+    Sample("", "RMSNormalization", 1, 3, {"X": [0, 4], "scale": [4], "@opset": 23}, {}),
 ]
 
 
@@ -253,6 +275,11 @@ def test_rmsnormalization_dynamic(sample):
 @pytest.mark.parametrize("sample", RMSNORMALIZATION, ids=str)
 def test_rmsnormalization_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", RMSNORMALIZATION, ids=str)
+def test_rmsnormalization_jvp(sample):
+    check_jvp(sample)
 
 
 LPNORMALIZATION = [
@@ -284,6 +311,11 @@ def test_lpnormalization_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", LPNORMALIZATION, ids=str)
+def test_lpnormalization_jvp(sample):
+    check_jvp(sample)
+
+
 LRN = [
     Sample("", "LRN", 1, 0, {"X": [2, 5, 2, 3], "size": 3}, {}),
     Sample("", "LRN", 1, 1, {"X": [1, 6, 2, 2], "size": 3, "alpha": 0.5, "beta": 0.6, "bias": 2.0}, {}),
@@ -310,3 +342,8 @@ def test_lrn_dynamic(sample):
 @pytest.mark.parametrize("sample", LRN, ids=str)
 def test_lrn_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", LRN, ids=str)
+def test_lrn_jvp(sample):
+    check_jvp(sample)

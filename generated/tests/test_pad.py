@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 PAD = [
     Sample("", "Pad", 1, 0, {"data": [2, 3], "pads": [1, 0, 0, 2]}, {}),
@@ -45,3 +46,8 @@ def test_pad_dynamic(sample):
 @pytest.mark.parametrize("sample", PAD, ids=str)
 def test_pad_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", PAD, ids=str)
+def test_pad_jvp(sample):
+    check_jvp(sample)

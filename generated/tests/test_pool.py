@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 MAXPOOL = [
     Sample("", "MaxPool", 1, 0, {"X": [2, 3, 4, 6], "kernel_shape": [2, 2], "strides": [2, 2]}, {}),
@@ -94,6 +95,11 @@ def test_maxpool_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", MAXPOOL, ids=str)
+def test_maxpool_jvp(sample):
+    check_jvp(sample)
+
+
 MAXUNPOOL = [
     Sample(
         "",
@@ -136,6 +142,11 @@ def test_maxunpool_dynamic(sample):
 @pytest.mark.parametrize("sample", MAXUNPOOL, ids=str)
 def test_maxunpool_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", MAXUNPOOL, ids=str)
+def test_maxunpool_jvp(sample):
+    check_jvp(sample)
 
 
 AVERAGEPOOL = [
@@ -231,6 +242,11 @@ def test_averagepool_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", AVERAGEPOOL, ids=str)
+def test_averagepool_jvp(sample):
+    check_jvp(sample)
+
+
 GLOBALAVERAGEPOOL = [
     Sample("", "GlobalAveragePool", 1, 0, {"X": [2, 3, 4, 5]}, {}),
     Sample("", "GlobalAveragePool", 1, 1, {"X": [2, 3, 4]}, {}),
@@ -258,6 +274,11 @@ def test_globalaveragepool_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", GLOBALAVERAGEPOOL, ids=str)
+def test_globalaveragepool_jvp(sample):
+    check_jvp(sample)
+
+
 GLOBALMAXPOOL = [
     Sample("", "GlobalMaxPool", 1, 0, {"X": [2, 3, 3, 4]}, {}),
     Sample("", "GlobalMaxPool", 1, 1, {"X": [2, 3, 4]}, {}),
@@ -283,6 +304,11 @@ def test_globalmaxpool_dynamic(sample):
 @pytest.mark.parametrize("sample", GLOBALMAXPOOL, ids=str)
 def test_globalmaxpool_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", GLOBALMAXPOOL, ids=str)
+def test_globalmaxpool_jvp(sample):
+    check_jvp(sample)
 
 
 LPPOOL = [
@@ -319,6 +345,7 @@ LPPOOL = [
         {"X": [1, 1, 6, 5], "kernel_shape": [3, 2], "strides": [2, 2], "ceil_mode": 1},
         {"avoid": {"X": [0.0]}},
     ),
+    Sample("", "LpPool", 1, 5, {"X": [0, 1, 4, 4], "kernel_shape": [2, 2]}, {"avoid": {"X": [0.0]}}),
 ]
 
 
@@ -342,10 +369,16 @@ def test_lppool_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", LPPOOL, ids=str)
+def test_lppool_jvp(sample):
+    check_jvp(sample)
+
+
 GLOBALLPPOOL = [
     Sample("", "GlobalLpPool", 1, 0, {"X": [2, 3, 3, 2]}, {"avoid": {"X": [0.0]}}),
     Sample("", "GlobalLpPool", 1, 1, {"X": [2, 3, 4], "p": 1}, {"avoid": {"X": [0.0]}}),
     Sample("", "GlobalLpPool", 1, 2, {"X": [1, 2, 2, 2, 2], "p": 3}, {"avoid": {"X": [0.0]}}),
+    Sample("", "GlobalLpPool", 1, 3, {"X": [0, 2, 3]}, {"avoid": {"X": [0.0]}}),
 ]
 
 
@@ -367,3 +400,8 @@ def test_globallppool_dynamic(sample):
 @pytest.mark.parametrize("sample", GLOBALLPPOOL, ids=str)
 def test_globallppool_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", GLOBALLPPOOL, ids=str)
+def test_globallppool_jvp(sample):
+    check_jvp(sample)

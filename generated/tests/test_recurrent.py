@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 RNN = [
     Sample(
@@ -119,6 +120,11 @@ def test_rnn_dynamic(sample):
 @pytest.mark.parametrize("sample", RNN, ids=str)
 def test_rnn_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", RNN, ids=str)
+def test_rnn_jvp(sample):
+    check_jvp(sample)
 
 
 GRU = [
@@ -247,6 +253,11 @@ def test_gru_dynamic(sample):
 @pytest.mark.parametrize("sample", GRU, ids=str)
 def test_gru_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", GRU, ids=str)
+def test_gru_jvp(sample):
+    check_jvp(sample)
 
 
 LSTM = [
@@ -398,3 +409,8 @@ def test_lstm_dynamic(sample):
 @pytest.mark.parametrize("sample", LSTM, ids=str)
 def test_lstm_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", LSTM, ids=str)
+def test_lstm_jvp(sample):
+    check_jvp(sample)

@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 REDUCESUM = [
     Sample("", "ReduceSum", 1, 0, {"data": [3, 4], "axes": [1]}, {}),
@@ -43,6 +44,11 @@ def test_reducesum_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", REDUCESUM, ids=str)
+def test_reducesum_jvp(sample):
+    check_jvp(sample)
+
+
 REDUCEMEAN = [
     Sample("", "ReduceMean", 1, 0, {"data": [3, 4], "axes": [1]}, {}),
     Sample("", "ReduceMean", 1, 1, {"data": [2, 3, 2], "axes": [0, -1], "keepdims": 0}, {}),
@@ -73,6 +79,11 @@ def test_reducemean_dynamic(sample):
 @pytest.mark.parametrize("sample", REDUCEMEAN, ids=str)
 def test_reducemean_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", REDUCEMEAN, ids=str)
+def test_reducemean_jvp(sample):
+    check_jvp(sample)
 
 
 REDUCEMAX = [
@@ -107,6 +118,11 @@ def test_reducemax_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", REDUCEMAX, ids=str)
+def test_reducemax_jvp(sample):
+    check_jvp(sample)
+
+
 REDUCEMIN = [
     Sample("", "ReduceMin", 1, 0, {"data": [3, 4], "axes": [1]}, {}),
     Sample("", "ReduceMin", 1, 1, {"data": [2, 3, 2], "axes": [0, -1], "keepdims": 0}, {}),
@@ -139,6 +155,11 @@ def test_reducemin_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", REDUCEMIN, ids=str)
+def test_reducemin_jvp(sample):
+    check_jvp(sample)
+
+
 REDUCEPROD = [
     Sample("", "ReduceProd", 1, 0, {"data": [3, 4], "axes": [1]}, {}),
     Sample("", "ReduceProd", 1, 1, {"data": [2, 3, 2], "axes": [0, -1], "keepdims": 0}, {}),
@@ -157,6 +178,8 @@ REDUCEPROD = [
         {},
     ),
     Sample("", "ReduceProd", 1, 9, {"data": {"values": [0.0, 2.0, -1.5, 3.0]}, "keepdims": 0}, {}),
+    Sample("", "ReduceProd", 1, 10, {"data": [3, 2, 5], "axes": [1, -1], "keepdims": 0}, {}),
+    Sample("", "ReduceProd", 1, 11, {"data": [5, 3, 1], "axes": [0]}, {}),
 ]
 
 
@@ -178,6 +201,11 @@ def test_reduceprod_dynamic(sample):
 @pytest.mark.parametrize("sample", REDUCEPROD, ids=str)
 def test_reduceprod_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", REDUCEPROD, ids=str)
+def test_reduceprod_jvp(sample):
+    check_jvp(sample)
 
 
 REDUCEL1 = [
@@ -214,6 +242,11 @@ def test_reducel1_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", REDUCEL1, ids=str)
+def test_reducel1_jvp(sample):
+    check_jvp(sample)
+
+
 REDUCEL2 = [
     Sample("", "ReduceL2", 1, 0, {"data": [3, 4], "axes": [1]}, {"avoid": {"data": [0.0]}}),
     Sample("", "ReduceL2", 1, 1, {"data": [2, 3, 2], "axes": [0, -1], "keepdims": 0}, {"avoid": {"data": [0.0]}}),
@@ -246,6 +279,11 @@ def test_reducel2_dynamic(sample):
 @pytest.mark.parametrize("sample", REDUCEL2, ids=str)
 def test_reducel2_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", REDUCEL2, ids=str)
+def test_reducel2_jvp(sample):
+    check_jvp(sample)
 
 
 REDUCELOGSUM = [
@@ -296,6 +334,11 @@ def test_reducelogsum_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", REDUCELOGSUM, ids=str)
+def test_reducelogsum_jvp(sample):
+    check_jvp(sample)
+
+
 REDUCELOGSUMEXP = [
     Sample("", "ReduceLogSumExp", 1, 0, {"data": [3, 4], "axes": [1]}, {}),
     Sample("", "ReduceLogSumExp", 1, 1, {"data": [2, 3, 2], "axes": [0, -1], "keepdims": 0}, {}),
@@ -327,6 +370,11 @@ def test_reducelogsumexp_dynamic(sample):
 @pytest.mark.parametrize("sample", REDUCELOGSUMEXP, ids=str)
 def test_reducelogsumexp_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", REDUCELOGSUMEXP, ids=str)
+def test_reducelogsumexp_jvp(sample):
+    check_jvp(sample)
 
 
 REDUCESUMSQUARE = [
@@ -361,6 +409,11 @@ def test_reducesumsquare_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", REDUCESUMSQUARE, ids=str)
+def test_reducesumsquare_jvp(sample):
+    check_jvp(sample)
+
+
 CUMSUM = [
     Sample("", "CumSum", 1, 0, {"x": [4], "axis": 0}, {}),
     Sample("", "CumSum", 1, 1, {"x": [2, 3], "axis": 1, "exclusive": 1}, {}),
@@ -390,6 +443,11 @@ def test_cumsum_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", CUMSUM, ids=str)
+def test_cumsum_jvp(sample):
+    check_jvp(sample)
+
+
 TOPK = [
     Sample("", "TopK", 1, 0, {"X": [3, 4], "K": [2]}, {}),
     Sample("", "TopK", 1, 1, {"X": [4, 3], "K": [3], "axis": 0, "largest": 0}, {}),
@@ -417,6 +475,11 @@ def test_topk_dynamic(sample):
 @pytest.mark.parametrize("sample", TOPK, ids=str)
 def test_topk_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", TOPK, ids=str)
+def test_topk_jvp(sample):
+    check_jvp(sample)
 
 
 ONEHOT = [
@@ -466,3 +529,8 @@ def test_onehot_dynamic(sample):
 @pytest.mark.parametrize("sample", ONEHOT, ids=str)
 def test_onehot_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", ONEHOT, ids=str)
+def test_onehot_jvp(sample):
+    check_jvp(sample)

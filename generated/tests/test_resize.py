@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 RESIZE = [
     Sample("", "Resize", 1, 0, {"X": [1, 2, 3, 4], "scales": {"values": [1, 1, 2, 3]}}, {}),
@@ -162,3 +163,8 @@ def test_resize_dynamic(sample):
 @pytest.mark.parametrize("sample", RESIZE, ids=str)
 def test_resize_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", RESIZE, ids=str)
+def test_resize_jvp(sample):
+    check_jvp(sample)

@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 ROTARYEMBEDDING = [
     Sample(
@@ -105,3 +106,8 @@ def test_rotaryembedding_dynamic(sample):
 @pytest.mark.parametrize("sample", ROTARYEMBEDDING, ids=str)
 def test_rotaryembedding_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", ROTARYEMBEDDING, ids=str)
+def test_rotaryembedding_jvp(sample):
+    check_jvp(sample)

@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 GRIDSAMPLE = [
     Sample(
@@ -210,11 +211,17 @@ def test_gridsample_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", GRIDSAMPLE, ids=str)
+def test_gridsample_jvp(sample):
+    check_jvp(sample)
+
+
 AFFINEGRID = [
     Sample("", "AffineGrid", 1, 0, {"theta": [2, 2, 3], "size": [2, 3, 2, 3]}, {}),
     Sample("", "AffineGrid", 1, 1, {"theta": [1, 2, 3], "size": [1, 1, 3, 2], "align_corners": 1}, {}),
     Sample("", "AffineGrid", 1, 2, {"theta": [2, 3, 4], "size": [2, 1, 2, 3, 2]}, {}),
     Sample("", "AffineGrid", 1, 3, {"theta": [1, 3, 4], "size": [1, 1, 2, 2, 3], "align_corners": 1}, {}),
+    Sample("", "AffineGrid", 1, 4, {"theta": [0, 2, 3], "size": [0, 1, 2, 3]}, {}),
 ]
 
 
@@ -236,6 +243,11 @@ def test_affinegrid_dynamic(sample):
 @pytest.mark.parametrize("sample", AFFINEGRID, ids=str)
 def test_affinegrid_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", AFFINEGRID, ids=str)
+def test_affinegrid_jvp(sample):
+    check_jvp(sample)
 
 
 ROIALIGN = [
@@ -369,6 +381,11 @@ def test_roialign_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", ROIALIGN, ids=str)
+def test_roialign_jvp(sample):
+    check_jvp(sample)
+
+
 MAXROIPOOL = [
     Sample(
         "",
@@ -424,6 +441,11 @@ def test_maxroipool_dynamic(sample):
 @pytest.mark.parametrize("sample", MAXROIPOOL, ids=str)
 def test_maxroipool_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", MAXROIPOOL, ids=str)
+def test_maxroipool_jvp(sample):
+    check_jvp(sample)
 
 
 DEFORMCONV = [
@@ -514,3 +536,8 @@ def test_deformconv_dynamic(sample):
 @pytest.mark.parametrize("sample", DEFORMCONV, ids=str)
 def test_deformconv_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", DEFORMCONV, ids=str)
+def test_deformconv_jvp(sample):
+    check_jvp(sample)

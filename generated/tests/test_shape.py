@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 IDENTITY = [
     Sample("", "Identity", 1, 0, {"input": [3, 4]}, {}),
@@ -35,6 +36,11 @@ def test_identity_dynamic(sample):
 @pytest.mark.parametrize("sample", IDENTITY, ids=str)
 def test_identity_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", IDENTITY, ids=str)
+def test_identity_jvp(sample):
+    check_jvp(sample)
 
 
 CAST = [
@@ -64,9 +70,15 @@ def test_cast_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", CAST, ids=str)
+def test_cast_jvp(sample):
+    check_jvp(sample)
+
+
 CASTLIKE = [
     Sample("", "CastLike", 1, 0, {"input": [3, 4], "target_type": [2]}, {}),
     Sample("", "CastLike", 1, 1, {"input": [2], "target_type": [], "@wrt": ["input"]}, {}),
+    Sample("", "CastLike", 1, 2, {"input": [0, 3], "target_type": [1]}, {}),
 ]
 
 
@@ -88,6 +100,11 @@ def test_castlike_dynamic(sample):
 @pytest.mark.parametrize("sample", CASTLIKE, ids=str)
 def test_castlike_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", CASTLIKE, ids=str)
+def test_castlike_jvp(sample):
+    check_jvp(sample)
 
 
 RESHAPE = [
@@ -121,6 +138,11 @@ def test_reshape_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", RESHAPE, ids=str)
+def test_reshape_jvp(sample):
+    check_jvp(sample)
+
+
 FLATTEN = [
     Sample("", "Flatten", 1, 0, {"input": [2, 3, 4]}, {}),
     Sample("", "Flatten", 1, 1, {"input": [2, 3, 4], "axis": 0}, {}),
@@ -148,6 +170,11 @@ def test_flatten_dynamic(sample):
 @pytest.mark.parametrize("sample", FLATTEN, ids=str)
 def test_flatten_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", FLATTEN, ids=str)
+def test_flatten_jvp(sample):
+    check_jvp(sample)
 
 
 TRANSPOSE = [
@@ -180,6 +207,11 @@ def test_transpose_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", TRANSPOSE, ids=str)
+def test_transpose_jvp(sample):
+    check_jvp(sample)
+
+
 SQUEEZE = [
     Sample("", "Squeeze", 1, 0, {"data": [1, 3, 1, 2], "axes": [0, -2]}, {}),
     Sample("", "Squeeze", 1, 1, {"data": [1, 3, 1, 2], "axes": [2]}, {}),
@@ -208,6 +240,11 @@ def test_squeeze_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", SQUEEZE, ids=str)
+def test_squeeze_jvp(sample):
+    check_jvp(sample)
+
+
 UNSQUEEZE = [
     Sample("", "Unsqueeze", 1, 0, {"data": [3, 2], "axes": [0, -1]}, {}),
     Sample("", "Unsqueeze", 1, 1, {"data": [3, 2], "axes": [2, 1]}, {}),
@@ -234,6 +271,11 @@ def test_unsqueeze_dynamic(sample):
 @pytest.mark.parametrize("sample", UNSQUEEZE, ids=str)
 def test_unsqueeze_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", UNSQUEEZE, ids=str)
+def test_unsqueeze_jvp(sample):
+    check_jvp(sample)
 
 
 EXPAND = [
@@ -267,6 +309,11 @@ def test_expand_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", EXPAND, ids=str)
+def test_expand_jvp(sample):
+    check_jvp(sample)
+
+
 REVERSESEQUENCE = [
     Sample("", "ReverseSequence", 1, 0, {"input": [4, 3], "sequence_lens": [4, 1, 2]}, {}),
     Sample(
@@ -296,9 +343,15 @@ def test_reversesequence_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", REVERSESEQUENCE, ids=str)
+def test_reversesequence_jvp(sample):
+    check_jvp(sample)
+
+
 SPACETODEPTH = [
     Sample("", "SpaceToDepth", 1, 0, {"input": [2, 3, 4, 6], "blocksize": 2}, {}),
     Sample("", "SpaceToDepth", 1, 1, {"input": [1, 2, 3, 3], "blocksize": 3}, {}),
+    Sample("", "SpaceToDepth", 1, 2, {"input": [0, 1, 4, 4], "blocksize": 2}, {}),
 ]
 
 
@@ -320,6 +373,11 @@ def test_spacetodepth_dynamic(sample):
 @pytest.mark.parametrize("sample", SPACETODEPTH, ids=str)
 def test_spacetodepth_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", SPACETODEPTH, ids=str)
+def test_spacetodepth_jvp(sample):
+    check_jvp(sample)
 
 
 SPACETODEPTH_28 = [
@@ -346,6 +404,11 @@ def test_spacetodepth_28_dynamic(sample):
 @pytest.mark.parametrize("sample", SPACETODEPTH_28, ids=str)
 def test_spacetodepth_28_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", SPACETODEPTH_28, ids=str)
+def test_spacetodepth_28_jvp(sample):
+    check_jvp(sample)
 
 
 DEPTHTOSPACE = [
@@ -376,6 +439,11 @@ def test_depthtospace_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", DEPTHTOSPACE, ids=str)
+def test_depthtospace_jvp(sample):
+    check_jvp(sample)
+
+
 RANGE = [
     Sample("", "Range", 1, 0, {"start": {"values": 0.3}, "limit": {"values": 3.05}, "delta": {"values": 0.5}}, {}),
     Sample(
@@ -387,6 +455,18 @@ RANGE = [
         {},
     ),
     Sample("", "Range", 1, 2, {"start": {"values": 2.0}, "limit": {"values": 1.2}, "delta": {"values": 0.5}}, {}),
+    Sample(
+        "",
+        "Range",
+        1,
+        3,
+        {
+            "start": {"values": 2.0, "constant": False},
+            "limit": {"values": 1.0, "constant": False},
+            "delta": {"values": 1.0, "constant": False},
+        },
+        {},
+    ),
 ]
 
 
@@ -408,3 +488,8 @@ def test_range_dynamic(sample):
 @pytest.mark.parametrize("sample", RANGE, ids=str)
 def test_range_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", RANGE, ids=str)
+def test_range_jvp(sample):
+    check_jvp(sample)

@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 SIN = [
     Sample("", "Sin", 1, 0, {"input": [3, 4]}, {}),
@@ -36,6 +37,11 @@ def test_sin_dynamic(sample):
 @pytest.mark.parametrize("sample", SIN, ids=str)
 def test_sin_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", SIN, ids=str)
+def test_sin_jvp(sample):
+    check_jvp(sample)
 
 
 COS = [
@@ -66,6 +72,11 @@ def test_cos_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", COS, ids=str)
+def test_cos_jvp(sample):
+    check_jvp(sample)
+
+
 TAN = [
     Sample("", "Tan", 1, 0, {"input": [3, 4]}, {"range": {"input": [-1.2, 1.2]}}),
     Sample("", "Tan", 1, 1, {"input": [2, 1, 3]}, {"range": {"input": [-1.2, 1.2]}}),
@@ -92,6 +103,11 @@ def test_tan_dynamic(sample):
 @pytest.mark.parametrize("sample", TAN, ids=str)
 def test_tan_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", TAN, ids=str)
+def test_tan_jvp(sample):
+    check_jvp(sample)
 
 
 ASIN = [
@@ -122,6 +138,11 @@ def test_asin_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", ASIN, ids=str)
+def test_asin_jvp(sample):
+    check_jvp(sample)
+
+
 ACOS = [
     Sample("", "Acos", 1, 0, {"input": [3, 4]}, {"range": {"input": [-0.9, 0.9]}}),
     Sample("", "Acos", 1, 1, {"input": [2, 1, 3]}, {"range": {"input": [-0.9, 0.9]}}),
@@ -148,6 +169,11 @@ def test_acos_dynamic(sample):
 @pytest.mark.parametrize("sample", ACOS, ids=str)
 def test_acos_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", ACOS, ids=str)
+def test_acos_jvp(sample):
+    check_jvp(sample)
 
 
 ATAN = [
@@ -178,6 +204,11 @@ def test_atan_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", ATAN, ids=str)
+def test_atan_jvp(sample):
+    check_jvp(sample)
+
+
 SINH = [
     Sample("", "Sinh", 1, 0, {"input": [3, 4]}, {}),
     Sample("", "Sinh", 1, 1, {"input": [2, 1, 3]}, {}),
@@ -204,6 +235,11 @@ def test_sinh_dynamic(sample):
 @pytest.mark.parametrize("sample", SINH, ids=str)
 def test_sinh_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", SINH, ids=str)
+def test_sinh_jvp(sample):
+    check_jvp(sample)
 
 
 COSH = [
@@ -234,6 +270,11 @@ def test_cosh_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", COSH, ids=str)
+def test_cosh_jvp(sample):
+    check_jvp(sample)
+
+
 TANH = [
     Sample("", "Tanh", 1, 0, {"input": [3, 4]}, {}),
     Sample("", "Tanh", 1, 1, {"input": [2, 1, 3]}, {}),
@@ -260,6 +301,11 @@ def test_tanh_dynamic(sample):
 @pytest.mark.parametrize("sample", TANH, ids=str)
 def test_tanh_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", TANH, ids=str)
+def test_tanh_jvp(sample):
+    check_jvp(sample)
 
 
 ASINH = [
@@ -290,6 +336,11 @@ def test_asinh_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", ASINH, ids=str)
+def test_asinh_jvp(sample):
+    check_jvp(sample)
+
+
 ACOSH = [
     Sample("", "Acosh", 1, 0, {"input": [3, 4]}, {"range": {"input": [1.2, 3.0]}}),
     Sample("", "Acosh", 1, 1, {"input": [2, 1, 3]}, {"range": {"input": [1.2, 3.0]}}),
@@ -316,6 +367,11 @@ def test_acosh_dynamic(sample):
 @pytest.mark.parametrize("sample", ACOSH, ids=str)
 def test_acosh_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", ACOSH, ids=str)
+def test_acosh_jvp(sample):
+    check_jvp(sample)
 
 
 ATANH = [
@@ -346,6 +402,11 @@ def test_atanh_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", ATANH, ids=str)
+def test_atanh_jvp(sample):
+    check_jvp(sample)
+
+
 ERF = [
     Sample("", "Erf", 1, 0, {"input": [3, 4]}, {}),
     Sample("", "Erf", 1, 1, {"input": [2, 1, 3]}, {}),
@@ -372,3 +433,8 @@ def test_erf_dynamic(sample):
 @pytest.mark.parametrize("sample", ERF, ids=str)
 def test_erf_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", ERF, ids=str)
+def test_erf_jvp(sample):
+    check_jvp(sample)

@@ -9,6 +9,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 CONCAT = [
     Sample("", "Concat", 1, 0, {"inputs": [[2, 3], [1, 3], [4, 3]], "axis": 0}, {}),
@@ -38,6 +39,11 @@ def test_concat_dynamic(sample):
 @pytest.mark.parametrize("sample", CONCAT, ids=str)
 def test_concat_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", CONCAT, ids=str)
+def test_concat_jvp(sample):
+    check_jvp(sample)
 
 
 SPLIT = [
@@ -79,6 +85,11 @@ def test_split_dynamic(sample):
 @pytest.mark.parametrize("sample", SPLIT, ids=str)
 def test_split_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", SPLIT, ids=str)
+def test_split_jvp(sample):
+    check_jvp(sample)
 
 
 SLICE = [
@@ -132,6 +143,11 @@ def test_slice_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", SLICE, ids=str)
+def test_slice_jvp(sample):
+    check_jvp(sample)
+
+
 TILE = [
     Sample("", "Tile", 1, 0, {"input": [2, 3], "repeats": [2, 2]}, {}),
     Sample("", "Tile", 1, 1, {"input": [2, 1, 3], "repeats": [1, 4, 1]}, {}),
@@ -163,11 +179,18 @@ def test_tile_second_order(sample):
     check_second_order(sample)
 
 
+@pytest.mark.parametrize("sample", TILE, ids=str)
+def test_tile_jvp(sample):
+    check_jvp(sample)
+
+
 COMPRESS = [
     Sample("", "Compress", 1, 0, {"input": [3, 4], "condition": [True, False, True], "axis": 0}, {}),
     Sample("", "Compress", 1, 1, {"input": [3, 4], "condition": [False, True, True], "axis": -1}, {}),
     Sample("", "Compress", 1, 2, {"input": [3, 4], "condition": [True, False, False, True, False, True]}, {}),
     Sample("", "Compress", 1, 3, {"input": [2, 2], "condition": [False, False], "axis": 0}, {}),
+    Sample("", "Compress", 1, 4, {"input": [3, 2], "condition": [False, False, False], "axis": 0}, {}),
+    Sample("", "Compress", 1, 5, {"input": [0, 2], "condition": [True], "axis": 1}, {}),
 ]
 
 
@@ -189,3 +212,8 @@ def test_compress_dynamic(sample):
 @pytest.mark.parametrize("sample", COMPRESS, ids=str)
 def test_compress_second_order(sample):
     check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", COMPRESS, ids=str)
+def test_compress_jvp(sample):
+    check_jvp(sample)

@@ -37,6 +37,10 @@ library_option = click.option(
     "--library", type=click.Path(path_type=Path), help="A folder that `gradgen generate --out` wrote: its rules go "
     "before gradgen's own. Modules of traced rules must be on the Python path."
 )  # fmt: skip
+checkpoint_option = click.option(
+    "--checkpoint", multiple=True, help="A value that is kept for the backward pass: what lies between them is computed "
+    "anew there. May be given more than once; `auto` chooses."
+)  # fmt: skip
 through_option = click.option("--straight-through", is_flag=True, help="Pass gradients through quantisation.")
 portable_option = click.option(
     "--portable",
@@ -66,9 +70,13 @@ class one_line:  # noqa: N801  (a context manager reads as a verb)
 
 def _spelt(message: str) -> str:
     """A message about the arguments of a call, with the options of the command line."""
-    return message.replace('reduce="sum"', "--reduce sum").replace(
-        "name initializers in wrt", "pass --wrt initializers"
-    )
+    for python, option in (
+        ('reduce="sum"', "--reduce sum"),
+        ('reduce="element"', "--reduce element"),
+        ("name initializers in wrt", "pass --wrt initializers"),
+    ):
+        message = message.replace(python, option)
+    return message
 
 
 def counted(number: int, noun: str) -> str:
@@ -226,7 +234,8 @@ def transform(
         try:
             result = call(source, names_of(source, wrt) or None, list(of) or None, **options)
         except GradientError as error:
-            raise GradientError(hinted({"--wrt": wrt, "--of": of}, str(error))) from error
+            asked = {"--wrt": wrt, "--of": of, "--checkpoint": options.get("checkpoint") or ()}
+            raise GradientError(hinted(asked, str(error))) from error
     if not quiet:
         write_model(result, output)
         report(result, output, as_json)

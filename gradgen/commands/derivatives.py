@@ -13,6 +13,7 @@ import click
 from gradgen.commands.common import (
     STREAM,
     check_output,
+    checkpoint_option,
     json_option,
     library_option,
     model_argument,
@@ -42,7 +43,8 @@ def _shared(fn: Any) -> Any:
         click.option("--check", is_flag=True, help=CHECK_HELP),
         click.option("--inputs", "feeds", type=click.Path(path_type=Path), help="An .npz with inputs for --check, by "
                      "name. What is missing is made up: random floats, integers 0 and 1, free dimensions of 2."),
-        library_option, through_option, portable_option, no_inline_option, output_option, wrt_option, of_option, model_argument,
+        library_option, checkpoint_option, through_option, portable_option, no_inline_option, output_option, wrt_option,
+        of_option, model_argument,
     ):  # fmt: skip
         fn = option(fn)
     return fn
@@ -50,7 +52,12 @@ def _shared(fn: Any) -> Any:
 
 @click.command()
 @_shared
-@click.option("--reduce", type=click.Choice(["sum"]), help="Differentiate the sum of outputs with several elements.")
+@click.option(
+    "--reduce",
+    type=click.Choice(["sum", "element"]),
+    help="Differentiate the sum of outputs with several "
+    "elements, or the element that an input index_<output> chooses when the model runs.",
+)
 @click.option("--value/--no-value", default=False, help="Keep the model's own outputs beside the gradients.")
 def grad(reduce: str | None, value: bool, **request: Any) -> None:
     """Write the gradient of a scalar output of MODEL; those of several outputs are added.
@@ -64,14 +71,21 @@ def grad(reduce: str | None, value: bool, **request: Any) -> None:
 
 @click.command()
 @_shared
-def vjp(**request: Any) -> None:
+@click.option(
+    "--seeds",
+    metavar="K",
+    help="Take several cotangents at once, along a leading axis: how many, or the name of a dimension.",
+)
+def vjp(seeds: str | None, **request: Any) -> None:
     """Write the vector-Jacobian product of MODEL: cotangents `grad_<output>` in, `grad_<name>` out.
 
     MODEL is a file, or - for standard input.
     """
     from gradgen import api
 
-    _write(api.vjp, **request)
+    if seeds is not None and request["check"]:
+        raise click.UsageError("--check takes one cotangent: check the model without --seeds")
+    _write(api.vjp, seeds=int(seeds) if seeds and seeds.lstrip("-").isdigit() else seeds, **request)
 
 
 def _write(
@@ -82,17 +96,24 @@ def _write(
     feeds: Path | None,
     as_json: bool,
     no_inline: bool,
+    checkpoint: tuple[str, ...],
     **request: Any,
 ) -> None:
     """Differentiate, write, and check if asked."""
+    from gradgen.engine.custom import runnable
+    from gradgen.engine.registry import Registry, registered
     from gradgen.feeds import make_feeds
 
     with one_line():
         check_output(output, model)
         if feeds is not None and not check:
             raise GradientError("--inputs is what --check runs on: add --check")
-        source, result = transform(call, model, output=output, quiet=True, inline=not no_inline, **request)
+        request |= {"inline": not no_inline, "checkpoint": list(checkpoint) or None}
+        source, result = transform(call, model, output=output, quiet=True, **request)
         primal, point = make_feeds(source, feeds) if check else (None, {})
+        if primal is not None:
+            library = request.get("library")
+            primal = runnable(primal, registered() if library is None else Registry.load(library))
         write_model(result, output)
         if not (as_json and check):
             report(result, output, as_json)
@@ -115,7 +136,8 @@ def _check(primal: Any, result: Any, output: str, point: Any, as_json: bool) -> 
     with Console(stderr=True).status("comparing with finite differences"):
         try:
             gradient = result if streamed else onnx.load(output)
-            records = check_gradients(primal, gradient, point, _seeds(primal, gradient, point))
+            indices, seeds = _seeds(primal, gradient, point)
+            records = check_gradients(primal, gradient, {**point, **indices}, seeds)
         except Exception as error:  # the engines that run a model raise many kinds, with no common base
             where = "the model" if streamed else f"'{output}'"
             raise GradientError(f"{where} is written, but the check could not run: {line_of(error)}") from error
@@ -151,8 +173,9 @@ def _print(records: Any, streamed: bool) -> None:
     Console(file=stream, width=None if stream.isatty() else 100).print(table)
 
 
-def _seeds(primal: Any, gradient: Any, point: Any) -> Any:
-    """Ones for the outputs that a gradient model seeds itself; None where it takes cotangents."""
+def _seeds(primal: Any, gradient: Any, point: Any) -> tuple[Any, Any]:
+    """The indices with which a gradient model takes the first element of an output, and the cotangents that it seeds
+    itself: ones, or a one at that element; None where it takes cotangents."""
     import numpy as np
 
     from gradgen.evaluate import Evaluator
@@ -160,7 +183,12 @@ def _seeds(primal: Any, gradient: Any, point: Any) -> Any:
 
     roles = roles_of(gradient)
     seeded = [n for n, r in roles.items() if r["role"].startswith("seeded")]
-    if not seeded:
-        return None
+    chosen = {n: r["source"] for n, r in roles.items() if r["role"] == "index"}
+    if not seeded and not chosen:
+        return {}, None
     outputs = Evaluator(primal)(point)
-    return {n: np.ones_like(outputs[n]) for n in seeded}
+    cotangents = {n: np.ones_like(outputs[n]) for n in seeded}
+    for name in chosen.values():
+        cotangents[name] = np.zeros_like(outputs[name])
+        cotangents[name].flat[:1] = 1
+    return {name: np.zeros(outputs[source].ndim, np.int64) for name, source in chosen.items()}, cotangents

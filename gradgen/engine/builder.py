@@ -23,6 +23,9 @@ from gradgen.rules.lang import DOMAIN, OPSET, RuleFunction, building
 
 FOLD_LIMIT = 4096
 
+Callee = tuple[ir.Function, bool]
+"""The body of an op that a body calls, and whether the op has a rule of its own."""
+
 
 @dataclass(eq=False)
 class BodyNode:
@@ -47,11 +50,18 @@ class Builder:
             float type. Gives the values in their graphs types.
     """
 
-    def __init__(self, bodies: Callable[[str], ir.Function] | None = None, opset: int = OPSET, lenient: bool = False):
+    def __init__(
+        self,
+        bodies: Callable[[str], ir.Function] | None = None,
+        opset: int = OPSET,
+        lenient: bool = False,
+        callee: Callable[[str, str], Callee | None] | None = None,
+    ):
         self.nodes: list[BodyNode] = []
         self.opset = opset
         self.lenient = lenient
         self._bodies = bodies
+        self._callee = callee
         self._seen: dict[tuple, list[Value]] = {}
         self._constants: dict[tuple, Value] = {}
 
@@ -140,7 +150,7 @@ class Builder:
         """
         from gradgen.engine.specialise import needed
 
-        inner = Builder(self._bodies, self.opset, self.lenient)
+        inner = Builder(self._bodies, self.opset, self.lenient, self._callee)
         inputs = [Value(p.dtype, p.shape, label=p.label) for p in parameters]
         with building(inner):
             results = fn(*inputs)
@@ -163,6 +173,8 @@ class Builder:
                 continue
             if node.domain == DOMAIN:
                 results = self._library_call(node.op_type, values, attrs)
+            elif (callee := self._called(node)) is not None:
+                results = self._op_call(node, callee, values, attrs)
             else:
                 captures = _captures(node, attrs, env)
                 if self.lenient and graphs_of(attrs):
@@ -186,6 +198,28 @@ class Builder:
         if self._bodies is None:
             raise GradientError(f"the function '{DOMAIN}::{name}' is not in the library")
         return self.inline(self._bodies(name), values, attrs)
+
+    def _called(self, node: ir.Node) -> Callee | None:
+        """The body of an op of somebody's own that a body calls."""
+        if node.domain in ("", "ai.onnx") or self._callee is None:
+            return None
+        return self._callee(node.domain, node.op_type)
+
+    def _op_call(
+        self, node: ir.Node, callee: Callee, values: list[Value | None], attrs: dict[str, ir.Attr]
+    ) -> list[Value | None]:
+        """What a body computes that calls an op: the op's own body, or the op where it has a rule of its own."""
+        function, ruled = callee
+        if not ruled:
+            return self.inline(function, values, attrs)[: len(node.outputs)]
+        scratch = Builder(self._bodies, self.opset, self.lenient, self._callee)
+        typed = scratch.inline(function, values, attrs)
+        found = self.node(node.op_type, values, attrs, len(node.outputs), node.domain)
+        results = found if isinstance(found, list) else [found]
+        for result, like in zip(results, typed, strict=False):
+            if like is not None:
+                result.dtype, result.shape = like.dtype, like.shape
+        return results
 
     def _value(self, item: Any) -> Any:
         return item if item is None or isinstance(item, Value) else self.constant(item)

@@ -72,6 +72,7 @@ class CallLinker(Linker):
                 model.functions[function.identifier()] = function
         if called:
             model.opset_imports[DOMAIN] = 1
+        super().finish(model)
 
 
 def _flat(outputs: Mapping[str, Any]) -> list[Value]:

@@ -14,7 +14,7 @@ from gradgen.engine.labels import node_label
 from gradgen.engine.link import Linker
 from gradgen.engine.plan import Step, apply_forward, make_step
 from gradgen.engine.rows import Row
-from gradgen.engine.walk import reverse
+from gradgen.engine.walk import Pull, pull, reverse
 from gradgen.errors import GradientError
 from gradgen.rules.lang import OPSET
 
@@ -25,6 +25,7 @@ def derive(
     seeds: Mapping[ir.Value, ir.Value],
     linker: Linker,
     stop: Sequence[ir.Value] = (),
+    pull: Pull = pull,
 ) -> tuple[list[ir.Value | None], dict[ir.Value, ir.Value]]:
     """Append the backward pass of a graph.
 
@@ -34,6 +35,7 @@ def derive(
         seeds: the cotangents of values of the graph, by value.
         linker: the linker of the graph.
         stop: values through which no derivative flows.
+        pull: applies the rule of a step.
 
     Returns:
         the cotangent of each source, None where the seeded values do not depend on it; and the values that were
@@ -43,7 +45,7 @@ def derive(
         GradientError: that lists every node on the path that has no rule.
     """
     steps, replaced = plan_graph(graph, sources, list(seeds), linker, stop=stop)
-    found = reverse(steps, {replaced.get(v, v): ct for v, ct in seeds.items()}, linker)
+    found = reverse(steps, {replaced.get(v, v): ct for v, ct in seeds.items()}, linker, pull)
     return [found.total(replaced.get(v, v)) for v in sources], replaced
 
 

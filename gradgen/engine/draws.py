@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from gradgen.engine.simplify import remove_if_unused, remove_unused
 from gradgen.engine.subgraphs import all_values, discard, graphs, rename
-from gradgen.engine.surgery import clone_graph, insert_output
+from gradgen.engine.surgery import clone_graph, insert_output, remove_node
 
 
 def take_out(
@@ -41,7 +41,7 @@ def take_out(
                 stand_in = linker.value(f"{value.name}/drawn", value)
                 value.replace_all_uses_with(stand_in)
                 pairs.append((source.outputs[index], stand_in))
-        graph.remove(node, safe=True)
+        remove_node(node)
     return pairs
 
 

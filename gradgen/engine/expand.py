@@ -16,6 +16,7 @@ from gradgen.engine.link import Linker
 from gradgen.engine.rows import Form, Row
 from gradgen.engine.specialise import Template, needed
 from gradgen.engine.subgraphs import captures, graphs
+from gradgen.engine.surgery import remove_node
 from gradgen.engine.values import Value
 from gradgen.errors import GradientError
 
@@ -51,7 +52,7 @@ def _described(value: ir.Value | None, linker: Linker, names: dict[str, str]) ->
 
 def expands(row: Row | None) -> bool:
     """Whether an op is differentiated through its body: it has no row, or one with a forward body."""
-    return row is None or row.forward is not None
+    return row is None or row.through_body
 
 
 def expand(node: ir.Node, graph: ir.Graph, linker: Linker, replaced: dict[ir.Value, ir.Value]) -> bool:
@@ -73,7 +74,7 @@ def expand(node: ir.Node, graph: ir.Graph, linker: Linker, replaced: dict[ir.Val
         replaced[old] = replace_value(old, new, linker, graph)
     if not any(v.uses() or v.is_graph_output() for v in node.outputs):
         # It stays for the outputs that its body leaves to it, such as the labels of a classifier.
-        graph.remove(node, safe=True)
+        remove_node(node)
     return True
 
 
@@ -141,7 +142,7 @@ def _standard(node: ir.Node, linker: Linker) -> dict[int, ir.Value] | None:
         **default_attributes(node.domain, node.op_type, linker.version(node)),
         **node.attributes,
     }
-    builder = Builder(linker.registry.body, linker.opset, lenient=True)
+    builder = Builder(linker.registry.body, linker.opset, lenient=True, callee=linker.registry.callee)
     results = builder.inline(body, described, attributes)
     found = dict(zip(positions, results, strict=True))
     wanted = {str(k): v for k, o in enumerate(node.outputs) if o.name and (v := found.get(k)) is not None}

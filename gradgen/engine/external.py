@@ -13,20 +13,37 @@ import onnx_ir as ir
 from gradgen.errors import GradientError
 
 BASE_KEY = "gradgen.external_data_folder"
+PROTO_LIMIT = 2**31 - 1  # bytes: the most that a protobuf message holds
+# The folders that gradgen has noted in this process. The note of any other may come from whoever wrote the model.
+_NOTED: set[str] = set()
+
+
+def note_base(base: Path) -> str:
+    """What gradgen writes into a model's metadata of the folder of its external data."""
+    noted = str(base.resolve())
+    _NOTED.add(noted)
+    return noted
+
+
+def noted_base(model: onnx.ModelProto) -> Path | None:
+    """The folder that gradgen has noted in a model's metadata, in this process."""
+    noted = next((p.value for p in model.metadata_props if p.key == BASE_KEY), "")
+    return Path(noted) if noted in _NOTED else None
 
 
 def base_of(model: onnx.ModelProto | ir.Model) -> tuple[onnx.ModelProto, Path]:
     """A copy of a model as a ModelProto, and the folder that its external data is in.
 
-    That of a ModelProto is what gradgen noted in its metadata, or the working directory; the tensors of an onnx_ir
-    model know theirs, and where there are several the tensors of all but the first are read into memory.
+    That of a ModelProto is what gradgen noted in its metadata in this process, or the working directory; the tensors of
+    an onnx_ir model know theirs, and where there are several the tensors of all but the first are read into memory.
     """
     if isinstance(model, onnx.ModelProto):
+        check_size(model, "the model")
         proto = onnx.ModelProto()
         proto.CopyFrom(model)
-        noted = next((p.value for p in model.metadata_props if p.key == BASE_KEY), "")
-        return proto, Path(noted)
+        return proto, noted_base(model) or Path()
     proto = ir.to_proto(model)
+    check_size(proto, "the model")
     external = {n: t for n, v in model.graph.initializers.items() if isinstance(t := v.const_value, ir.ExternalTensor)}
     bases = {name: Path(tensor.base_dir) for name, tensor in external.items()}
     inner = {Path(tensor.base_dir) for tensor in _inner_external(model)}
@@ -55,6 +72,20 @@ def _inner_external(model: ir.Model) -> Iterator[ir.ExternalTensor]:
         for attr in node.attributes.values():
             if attr.type == ir.AttributeType.TENSOR and isinstance(attr.value, ir.ExternalTensor):
                 yield attr.value
+
+
+def stored_bytes(proto: onnx.ModelProto) -> int:
+    """The bytes of the tensors that a model holds in itself."""
+    return sum(_size(t) for t in _tensors(proto) if t.data_location != onnx.TensorProto.EXTERNAL and _is_sized(t))
+
+
+def check_size(proto: onnx.ModelProto, where: str) -> None:
+    """Refuse a model that no message holds; raises GradientError."""
+    if (size := stored_bytes(proto)) > PROTO_LIMIT:
+        raise GradientError(
+            f"{where} takes {size / 1e9:.1f} GB in memory, more than the 2 GB that an ONNX file can hold: keep its weights "
+            "in external data (onnx.save_model with save_as_external_data=True) and pass the path"
+        )
 
 
 def all_external(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
@@ -153,6 +184,12 @@ def _number(tensor: onnx.TensorProto, key: str) -> int | None:
 def _size(tensor: onnx.TensorProto) -> int:
     """The bytes that a tensor of this type and shape takes."""
     return math.ceil(math.prod(tensor.dims) * ir.DataType(tensor.data_type).itemsize)
+
+
+def _is_sized(tensor: onnx.TensorProto) -> bool:
+    """Whether the type of a tensor is one of a fixed size."""
+    known = tensor.data_type in onnx.TensorProto.DataType.values()
+    return known and tensor.data_type not in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING)
 
 
 def _problem(tensor: onnx.TensorProto, base: Path) -> tuple[str, str] | None:

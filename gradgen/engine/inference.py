@@ -17,10 +17,14 @@ from gradgen.engine.contract import contradict, merge_shapes
 from gradgen.engine.defaults import spell_defaults, spell_node
 from gradgen.engine.propagation import propagated
 from gradgen.engine.values import Shape, Value
+from gradgen.errors import GradientError
 from gradgen.rules.elements import stated_shape
-from gradgen.rules.products import CORRECTED, Operand
+from gradgen.rules.products import CORRECTED, LOST, Operand
 
 _IR_VERSION = 10
+# What onnx's inference says of operands and attributes that no node can have; it checks some ops, others not at all.
+_CONTRADICTIONS = ("Incompatible dimensions", "Dimension mismatch", "existing shape differ", "incompatible shapes",
+                   "Unknown value", "Unexpected axis value")  # fmt: skip
 
 
 def type_proto(value: Value) -> onnx.TypeProto:
@@ -183,7 +187,10 @@ def infer_types(node: Any, schema: onnx.defs.OpSchema | None, opset: int) -> Non
         outputs = infer_node_outputs(
             schema, node_proto(node, opset), types, data, None, [onnx.helper.make_opsetid("", opset)], _IR_VERSION
         )
-    except (InferenceError, RuntimeError, ValueError):
+    except (InferenceError, RuntimeError, ValueError) as error:
+        if any(mark in str(error) for mark in _CONTRADICTIONS):
+            line = " ".join(str(error).split())[:200]
+            raise GradientError(f"its operands do not fit together, at {node.op_type}: {line}") from error
         outputs = {}
     for k, value in enumerate(node.outputs):
         if f"o{k}" in outputs:
@@ -216,7 +223,7 @@ def infer_graphs(
     )
     spell_defaults(model.graph, opset)
     try:
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.node[0]
+        inferred = propagated(model).graph.node[0]
     except (InferenceError, RuntimeError, ValueError):
         return
     found = {a.name: [a.g] if a.type == onnx.AttributeProto.GRAPH else list(a.graphs) for a in inferred.attribute}
@@ -262,10 +269,10 @@ def _refine(node: Any, schema: onnx.defs.OpSchema) -> None:
     """What onnx's inference leaves open: an element type shared with an input, a shape given by known elements."""
     _share_dtypes(node, schema)
     result = node.outputs[0]
-    if node.op_type in CORRECTED and not node.domain:
+    if node.op_type in LOST and not node.domain:
         attributes = {name: a.value for name, a in node.attributes.items()}
         inputs = [None if v is None else Operand(v.shape, v.peek) for v in node.inputs]
-        found = CORRECTED[node.op_type](attributes, inputs, [v.shape for v in node.outputs])
+        found = LOST[node.op_type](attributes, inputs, [v.shape for v in node.outputs])
         for value, shape in zip(node.outputs, found, strict=True):
             value.shape = shape
     if result.shape is None or None in result.shape:
@@ -293,7 +300,7 @@ def evaluate(node: Any, opset: int) -> np.ndarray | None:
     try:
         with np.errstate(all="ignore"):
             outputs: Any = ReferenceEvaluator(model).run(None, feeds)
-    except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError, AttributeError):
+    except Exception:  # numpy has many ways to refuse what a model holds; what cannot be computed is not known
         return None
     if not isinstance(outputs[0], np.ndarray | np.generic):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -175,7 +176,8 @@ class Linker:
         return type(self)(graph, self.registry, self.opset, self.knowledge, self.names, self.constants)
 
     def finish(self, model: ir.Model) -> None:
-        """Add to the model what the linked nodes need."""
+        """Add to the model what its nodes need: the bodies of ops that no runtime knows, as functions."""
+        importlib.import_module("gradgen.engine.custom").add_functions(model, self.rules)
 
     def vjp(
         self,
@@ -301,17 +303,16 @@ class Linker:
             tuple((n, w if isinstance(w, bool) else tuple(w)) for n, w in wanted.items()),
         )
         try:
-            template = self._cached(
-                key,
-                lambda: specialise(
-                    rule, reads, returns, source, described, bound, wanted, self.registry, self.opset, filled
-                ),
-            )
+            given = (rule, reads, returns, source, described, bound, wanted, self.registry, self.opset, filled)
+            template = self._cached(key, lambda: specialise(*given))
         except UnknownTypeError as error:
             reason = with_origins(str(error), actual)
             raise GradientError(f"{origin}: rule '{rule}' cannot be applied: {reason}") from error
         except GradientError as error:
             raise GradientError(f"{origin}: rule '{rule}': {error}") from error
+        except Exception as error:  # a rule computes with attributes and sizes of which nobody knows whether they fit
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            raise GradientError(f"{origin}: rule '{rule}' cannot be applied to this node: {reason}") from error
         return self.clone(template, actual, names, rule, origin)
 
     def _cached(self, key: tuple, make: Any) -> Template:
@@ -381,7 +382,7 @@ def _library_template(function: RuleFunction, values: list[Value], registry: Reg
     from gradgen.engine.specialise import needed
     from gradgen.rules.lang import building
 
-    builder = Builder(registry.body, opset)
+    builder = Builder(registry.body, opset, callee=registry.callee)
     with building(builder):
         result = builder.call(function, values, {})
     return Template(values, {"result": result}, needed(builder.nodes, [result]))

@@ -14,9 +14,10 @@ from gradgen.engine.defaults import default_attributes
 from gradgen.engine.expand import replace_value
 from gradgen.engine.labels import node_label
 from gradgen.engine.link import Linker
-from gradgen.engine.registry import rule_function
+from gradgen.engine.registry import Registry, form_body, form_function, rule_function
 from gradgen.engine.rows import Form, Row
-from gradgen.engine.specialise import plain
+from gradgen.engine.specialise import keywords, plain
+from gradgen.engine.surgery import remove_node
 from gradgen.engine.values import Value, is_float
 from gradgen.errors import GradientError
 
@@ -75,7 +76,11 @@ def _exists(value: ir.Value | None) -> bool:
 
 def bind_attributes(node: ir.Node, row: Row, linker: Linker) -> dict[str, ir.Attr]:
     """The node's attributes with the schema's defaults, and those that depend on the node (strides, pads, …)."""
-    attributes = {**default_attributes(node.domain, node.op_type, linker.version(node)), **node.attributes}
+    defaults = {
+        **default_attributes(node.domain, node.op_type, linker.version(node)),
+        **body_defaults(row, linker.registry),
+    }
+    attributes = {**defaults, **node.attributes}
     if row.defaults:
         names: dict[str, str] = {}
         known = {
@@ -85,9 +90,23 @@ def bind_attributes(node: ir.Node, row: Row, linker: Linker) -> dict[str, ir.Att
             known.setdefault(row.output_name(i), linker.knowledge.describe(v, names))
         function = rule_function(row.module, row.defaults)
         resolve = getattr(function, "fn", function)
-        resolved = resolve({k: plain(a) for k, a in attributes.items()}, known)
+        try:
+            resolved = resolve({k: plain(a) for k, a in attributes.items()}, known)
+        except Exception as error:  # attributes that no such node can have
+            place = f"{node.op_type} '{node.name or node.outputs[0].name}'"
+            raise GradientError(f"{place}: {' '.join(str(error).split()) or type(error).__name__}") from error
         attributes.update(ir_attributes(resolved))
     return attributes
+
+
+def body_defaults(row: Row, registry: Registry) -> dict[str, ir.Attr]:
+    """The defaults of an op that has no schema: those of its forward body, which its rule gets too."""
+    form = row.forward
+    if form is None or not row.forms:
+        return {}
+    if form.kind == "traced":
+        return ir_attributes(keywords(form_function(form)))
+    return {n: a for n, a in form_body(form, registry).attributes.items() if a.value is not None}
 
 
 def ir_attributes(values: Mapping[str, Any]) -> dict[str, ir.Attr]:
@@ -239,7 +258,7 @@ def _stand_in(step: Step, graph: ir.Graph, linker: Linker, replaced: dict[ir.Val
             if old in step.active:  # one set for all steps
                 step.active.add(replaced[old])
     step.residuals = {n: v for n, v in results.items() if n not in _formals(step.row)}
-    graph.remove(node, safe=True)
+    remove_node(node)
 
 
 def pull_back(step: Step, cotangents: Sequence[ir.Value | None], linker: Linker) -> list[tuple[ir.Value, ir.Value]]:

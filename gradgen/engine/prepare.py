@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from gradgen.engine.custom import expand_custom, keeps_call
 from gradgen.engine.declarations import check_declarations
 from gradgen.engine.external import BASE_KEY
 from gradgen.engine.forward import fill_bodies, move_strays
@@ -62,7 +63,7 @@ def prepare(model: Model, registry: Registry, types: bool = True, fills: Sequenc
     open_dimensions(proto)
     densify(proto)
     rules = Rules(registry, imports(proto))
-    proto = inline_functions(proto, lambda f: rules.find(f.domain, f.name) is not None)
+    proto = inline_functions(proto, lambda f: keeps_call(rules.find(f.domain, f.name)))
     proto = infer(proto, registry, declared=True, fills=fills) if types else proto
     ir_model = _from_proto(proto)
     if (ir_model.ir_version or 0) < 4:
@@ -78,6 +79,8 @@ def prepare(model: Model, registry: Registry, types: bool = True, fills: Sequenc
         raise_opset(ir_model, OPSET)
         ir_model = _from_proto(infer(ir.to_proto(ir_model), registry, fills=fills))
         opset = OPSET
+    if types and expand_custom(ir_model, registry):
+        ir_model = _from_proto(infer(ir.to_proto(ir_model), registry, fills=fills))
     if types:
         ir_model = settle(
             ir_model,

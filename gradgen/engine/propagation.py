@@ -1,13 +1,14 @@
 """onnx's shape inference with data propagation, kept from taking long vectors for shapes.
 
 Where an operator with data propagation reads a vector of n elements, onnx makes n dimensions of it: seconds and hundreds
-of megabytes for a few millions, and no end for an absurd size. A vector of that length is no shape.
+of megabytes for a few millions, and no end for an absurd size. A vector of that length is no shape. And where a Slice
+steps further than integers reach, it writes past the end of its memory.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import onnx
@@ -25,7 +26,7 @@ _READERS = frozenset(
 
 def propagated(proto: onnx.ModelProto, **options: Any) -> onnx.ModelProto:
     """`onnx.shape_inference.infer_shapes(proto, data_prop=True, **options)`; raises what that raises."""
-    hidden = _hidden(proto) if _may_be_long(proto) else {}
+    hidden = _hidden(proto) if any(_is_suspect(scope) for scope in scopes(proto.graph)) else {}
     if not hidden:
         return onnx.shape_inference.infer_shapes(proto, data_prop=True, **options)
     copy = onnx.ModelProto()
@@ -35,15 +36,23 @@ def propagated(proto: onnx.ModelProto, **options: Any) -> onnx.ModelProto:
         if position in hidden:
             node.domain = _LONG
         for info in hidden.get(position, ()):
-            stated = scope.info(info.name)
-            if not stated.type.tensor_type.HasField("shape"):
-                stated.type.CopyFrom(info.type)
+            _state(scope.info(info.name).type, info.type)
     result = onnx.shape_inference.infer_shapes(copy, data_prop=True, **options)
     for _, node in _nodes(result):
         if node.domain == _LONG:
             node.domain = ""
     result.opset_import.remove(onnx.helper.make_opsetid(_LONG, 1))
     return result
+
+
+def _state(declared: onnx.TypeProto, found: onnx.TypeProto) -> None:
+    """Write into a type what is known of it; what it says itself stays."""
+    if not declared.tensor_type.HasField("shape"):
+        declared.CopyFrom(found)
+        return
+    for dim, known in zip(declared.tensor_type.shape.dim, found.tensor_type.shape.dim, strict=False):
+        if dim.WhichOneof("value") is None:
+            dim.CopyFrom(known)
 
 
 def _nodes(proto: onnx.ModelProto) -> Iterator[tuple[Scope, onnx.NodeProto]]:
@@ -54,9 +63,23 @@ def _hidden(proto: onnx.ModelProto) -> dict[int, list[onnx.ValueInfoProto]]:
     """The nodes that read a long vector and would propagate it, by position, with what is known of their results."""
     found: dict[int, list[onnx.ValueInfoProto]] = {}
     for position, (scope, node) in enumerate(_nodes(onnx.shape_inference.infer_shapes(_light(proto)))):
-        if node.op_type in _READERS and not node.domain and any(_is_long(scope, name) for name in node.input):
+        if node.op_type not in _READERS or node.domain:
+            continue
+        if any(_is_long(scope, name) for name in node.input) or _strides(node, _steps(scope)):
             found[position] = [scope.known[name] for name in node.output if name in scope.known]
     return found
+
+
+def _steps(scope: Scope) -> set[str]:
+    """The values of a graph that hold small constants."""
+    made = ((n.output[0], a.t) for n in scope.graph.node if n.op_type == "Constant" for a in n.attribute if n.output)
+    tensors = {**dict(scope.stored), **{name: t for name, t in made if t.dims}}
+    return {name for name, tensor in tensors.items() if math.prod(tensor.dims) <= 64 and not _is_large(tensor)}
+
+
+def _strides(node: onnx.NodeProto, small: Collection[str]) -> bool:
+    """Whether a node is a Slice by steps that may be large."""
+    return node.op_type == "Slice" and len(node.input) > 4 and bool(node.input[4]) and node.input[4] not in small
 
 
 def _light(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -89,24 +112,32 @@ def _is_long(scope: Scope, name: str) -> bool:
     return len(dims) == 1 and dims[0] >= LONGEST
 
 
-def _may_be_long(proto: onnx.ModelProto) -> bool:
-    """Whether the model holds anything of which a long vector could be made: a large tensor, a large number."""
-    for scope in scopes(proto.graph):
-        for info in scope.known.maps[0].values():
-            if math.prod(d.dim_value or 1 for d in info.type.tensor_type.shape.dim) >= LONGEST:
-                return True
-        if any(_is_large(tensor) for tensor in scope.graph.initializer):
+def _is_suspect(scope: Scope) -> bool:
+    """Whether a graph holds anything of which a long vector could be made, a large tensor or number; or a long step."""
+    for info in scope.known.maps[0].values():
+        if math.prod(d.dim_value or 1 for d in info.type.tensor_type.shape.dim) >= LONGEST:
             return True
-        constants = (a for n in scope.graph.node if n.op_type == "Constant" for a in n.attribute)
-        if any(a.i >= LONGEST or max(a.ints, default=0) >= LONGEST or _is_large(a.t) for a in constants):
-            return True
-    return False
+    if any(math.prod(t.dims) >= LONGEST or _is_large(t) for t in scope.graph.initializer):
+        return True
+    for node in scope.graph.node:
+        if node.op_type == "Constant":
+            for a in node.attribute:
+                if (
+                    a.i >= LONGEST
+                    or max(a.ints, default=0) >= LONGEST
+                    or math.prod(a.t.dims) >= LONGEST
+                    or _is_large(a.t)
+                ):
+                    return True
+    sliced = [node for node in scope.graph.node if node.op_type == "Slice" and len(node.input) > 4]
+    return bool(sliced) and any(_strides(node, small) for small in [_steps(scope)] for node in sliced)
 
 
 def _is_large(tensor: onnx.TensorProto) -> bool:
-    size = math.prod(tensor.dims)
-    if size >= LONGEST:
-        return True
-    if tensor.data_type != onnx.TensorProto.INT64 or tensor.data_location == onnx.TensorProto.EXTERNAL:
+    """Whether a tensor of a few integers holds a large one."""
+    if tensor.data_type not in (onnx.TensorProto.INT64, onnx.TensorProto.INT32) or math.prod(tensor.dims) > 64:
         return False
-    return bool(size) and int(onnx.numpy_helper.to_array(tensor).max()) >= LONGEST
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return True
+    content = onnx.numpy_helper.to_array(tensor)
+    return bool(content.size) and max(int(content.max()), -int(content.min())) >= LONGEST

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from google.protobuf import json_format, text_format
 from google.protobuf.message import DecodeError
 
-from gradgen.engine.external import BASE_KEY, all_external, base_of, settle_external
+from gradgen.engine.external import BASE_KEY, all_external, base_of, check_size, note_base, settle_external
 from gradgen.engine.protos import all_graphs, all_nodes, subgraphs
 from gradgen.engine.soundness import check_bodies, check_sound
 from gradgen.errors import GradientError
@@ -42,16 +42,19 @@ def read(model: Model) -> tuple[onnx.ModelProto, bool]:
     if isinstance(model, str | os.PathLike):
         path = Path(model)
         proto, base, where = _load(path), path.parent, f"'{path}'"
+        check_sound(proto)
     elif isinstance(model, onnx.ModelProto | ir.Model):
+        if isinstance(model, onnx.ModelProto):
+            check_sound(model)  # before it is copied
         proto, base = base_of(model)
         where = "the model"
     else:
         raise GradientError(f"a model is a path, an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}")
-    check_sound(proto)
     external = bool(all_external(proto)) and settle_external(proto, base, where)
+    check_size(proto, where)
     props = {p.key: p.value for p in proto.metadata_props if p.key != BASE_KEY}
     if external:
-        props[BASE_KEY] = str(base.resolve())
+        props[BASE_KEY] = note_base(base)
     onnx.helper.set_model_props(proto, props)
     return proto, isinstance(model, ir.Model)
 

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -21,6 +22,7 @@ from gradgen.errors import GradientError
 from gradgen.rules.lang import OPSET, RuleFunction
 
 T = TypeVar("T")
+NEWEST = 1 << 30  # a version that no operator set reaches
 
 
 class Templates(dict[Any, Any]):
@@ -50,17 +52,20 @@ class Registry:
         rows: the rows.
         bodies: compiled functions by name.
         parent: the registry to ask for what is not here; by default the one that every call uses, None for no other.
+        origin: what the rows come from, for messages.
     """
 
     def __init__(
         self,
         rows: Iterable[Row] = (),
         bodies: Mapping[str, Any] | None = None,
-        parent: Registry | Literal["registered"] | None = "registered",
+        parent: Registry | Literal["registered", "plugins"] | None = "registered",
+        origin: str = "",
     ):
         self._rows: dict[tuple[str, str], list[Row]] = {}
         self._bodies: dict[str, Any] = dict(bodies or {})
         self._given_parent = parent
+        self.origin = origin
         self._lock = threading.Lock()
         self._extended: dict[tuple[str, str], Registry] = {}
         self.templates = Templates()
@@ -69,7 +74,9 @@ class Registry:
 
     @property
     def _parent(self) -> Registry | None:
-        return registered() if isinstance(self._given_parent, str) else self._given_parent
+        if isinstance(self._given_parent, str):
+            return registered() if self._given_parent == "registered" else plugins()
+        return self._given_parent
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Registry:
@@ -88,19 +95,35 @@ class Registry:
         try:
             spec.loader.exec_module(module)
             texts = [(path.parent / name).read_text(encoding="utf-8") for name in module.LIBRARIES]
-            return cls(module.ROWS, {f.name: f for text in texts for f in parse_functions(text)})
+            bodies = {f.name: f for text in texts for f in parse_functions(text)}
+            rows, ruled = [_bound(row, bodies) for row in module.ROWS], _ruled(module.ROWS)
+            # Rules and bodies are held by their rows: under their names they would stand in for gradgen's own.
+            helpers = {name: body for name, body in bodies.items() if name not in ruled}
+            found = cls(rows, helpers, origin=f"the library '{folder}'")
         except Exception as error:  # a file that somebody edited may raise anything
             raise GradientError(f"'{folder}' holds a broken library, generate it again: {error}") from error
+        shipped = builtin()
+        if taken := sorted(n for n in helpers if shipped.has_body(n)):
+            raise GradientError(
+                f"'{folder}' has functions named {', '.join(taken)}, as gradgen itself has: rename them and generate it "
+                "again"
+            )
+        return found
 
     def add(self, row: Row) -> None:
-        """Add a row; a second one for the same op and version raises GradientError."""
+        """Add a row.
+
+        A rule is added to the row of an op that has a body alone, and a body to one that has a rule alone.
+
+        Raises:
+            GradientError: the op has such a row for this version already; both are named.
+        """
         with self._lock:
             rows = self._rows.get((row.domain, row.op_type), [])
-            if any(r.since == row.since for r in rows):
-                name = f"{row.domain or 'ai.onnx'}::{row.op_type}"
-                raise GradientError(
-                    f"{name} has a rule for version {row.since} already; use a Registry of its own for another"
-                )
+            same = next((r for r in rows if r.since == row.since), None)
+            if same is not None:
+                row = _merged(same, row)
+                rows = [r for r in rows if r is not same]
             # A new list: another thread may be reading the old one.
             self._rows[row.domain, row.op_type] = sorted([*rows, row], key=lambda r: r.since)
             self.templates.clear()
@@ -129,9 +152,33 @@ class Registry:
 
     def rows(self) -> list[Row]:
         """All rows, the parent's included where they are not replaced."""
-        own = [r for rows in self._rows.values() for r in rows]
+        own = self.own_rows()
         inherited = self._parent.rows() if self._parent else []
         return own + [r for r in inherited if (r.domain, r.op_type) not in self._rows]
+
+    def own(self, domain: str, op_type: str, version: int) -> Row | None:
+        """The row that this registry itself has for exactly this version, or None."""
+        return next((r for r in self._rows.get((domain, op_type), ()) if r.since == version), None)
+
+    def own_rows(self) -> list[Row]:
+        """The rows that this registry itself has."""
+        return [r for rows in list(self._rows.values()) for r in rows]
+
+    def helpers(self) -> dict[str, Any]:
+        """The compiled functions that rules call by name."""
+        ruled = _ruled(self.own_rows())
+        return {name: body for name, body in list(self._bodies.items()) if name not in ruled}
+
+    def has_body(self, name: str) -> bool:
+        """Whether this registry itself has a compiled function of a name."""
+        return name in self._bodies
+
+    def callee(self, domain: str, op_type: str) -> tuple[ir.Function, bool] | None:
+        """The body of an op that another body calls, and whether the op has a rule of its own; None for other ops."""
+        row = self.find(domain, op_type, NEWEST)
+        if row is None or row.kernel or row.forward is None or row.forward.kind != "compiled":
+            return None
+        return form_body(row.forward, self), bool(row.forms)
 
     def body(self, name: str) -> ir.Function:
         """A compiled function as an onnx_ir Function."""
@@ -220,9 +267,59 @@ def registry_of(registry: Registry | None) -> Registry:
 
 
 @once
+def _registered() -> Registry:
+    return Registry(parent="plugins")
+
+
 def registered() -> Registry:
-    """The registry that `register_vjp` writes to, over the built-in one."""
-    return Registry(parent=builtin())
+    """The registry that every call uses and `register_vjp` writes to, over those of plugins and the built-in one.
+
+    While a plugin is loaded, its own.
+    """
+    from gradgen.engine.plugins import collecting
+
+    return collecting() or _registered()
+
+
+def plugins() -> Registry:
+    """The registry of the rules that installed packages bring, over the built-in one."""
+    from gradgen.engine.plugins import collecting, installed
+
+    return builtin() if collecting() is not None else installed()
+
+
+def _merged(old: Row, new: Row) -> Row:
+    """One row of a body and a rule for the same op; raises GradientError for two of a kind."""
+    if not old.forms and new.forms and (new.forward is None or new.forward is old.forward):
+        ruled, bodied = new, old
+    elif old.forms and old.forward is None and not new.forms:
+        ruled, bodied = old, new
+    else:
+        name, kind = f"{old.domain or 'ai.onnx'}::{old.op_type}", "rule" if old.forms and new.forms else "row"
+        names = " and ".join(r.origin or f"'{_rule_name(r)}'" for r in (old, new))
+        raise GradientError(
+            f"{name} has a {kind} for version {old.since} already: {names}; use a Registry of its own for another"
+        )
+    return replace(ruled, inputs=bodied.inputs, outputs=bodied.outputs, forward=bodied.forward, kernel=bodied.kernel)
+
+
+def _rule_name(row: Row) -> str:
+    forms = [*row.forms, *([row.forward] if row.forward else [])]
+    return forms[-1].rule if forms else "a row without a rule"
+
+
+def _bound(row: Row, bodies: Mapping[str, Any]) -> Row:
+    """A row whose compiled rules hold their functions, so that no function of the same name stands in for them."""
+
+    def bind(form: Form | None) -> Form | None:
+        return form if form is None or form.kind != "compiled" else replace(form, function=bodies[form.rule])
+
+    forms = tuple(f for form in row.forms if (f := bind(form)) is not None)
+    return replace(row, forms=forms, forward=bind(row.forward), straight_through=bind(row.straight_through))
+
+
+def _ruled(rows: Iterable[Row]) -> set[str]:
+    return {f.rule for r in rows for f in (*r.forms, r.forward, r.straight_through) if f is not None}
 
 
 def parse_functions(text: str) -> list[onnx.FunctionProto]:
@@ -241,6 +338,13 @@ def rule_function(module: str, name: str) -> RuleFunction:
         raise GradientError(
             f"the rule '{name}' is in the module '{module}': put its folder on the Python path (PYTHONPATH): {error}"
         ) from error
+
+
+def form_body(form: Form, registry: Registry) -> ir.Function:
+    """The body of a compiled form: its own, or the one of its name in the registry."""
+    if isinstance(form.function, onnx.FunctionProto):
+        return ir.serde.deserialize_function(form.function)
+    return registry.body(form.rule)
 
 
 def form_function(form: Form) -> RuleFunction:

@@ -55,13 +55,16 @@ class Row:
         defaults: name of a function of `module` that resolves attributes whose defaults depend on the node.
         random: whether the op draws random numbers; the name of the input that switches the draw on, where an absent
             one and one known to be false draw nothing; None where onnx knows.
-        forward: the op's forward body (it reads inputs and returns outputs), through which the op is differentiated;
-            such a row has no forms. Outputs that the body does not return are left to the node.
+        forward: the op's forward body (it reads inputs and returns outputs), through which the op is differentiated
+            where the row has no forms. Outputs that the body does not return are left to the node.
         selects: inputs some of whose elements the op may leave out, so that what they hold does not matter (Where's
             branches, what Gather reads).
         straight_through: the body whose derivative passes the op's quantised inputs and outputs, where that is asked.
         linear: sets of inputs in each of which the op is linear, all others held. Where they cover the inputs that vary,
             the op is its own jvp. A name ends in `?` where a call of the op may leave the input out, as a zero.
+        kernel: whether runtimes run the op by themselves; where they do not, its forward body stands in for it in
+            every result, or travels with it as a function of the model where the row has forms.
+        origin: where the row was written, for messages.
         inputs, outputs: the formal names; a trailing `*` marks the variadic one.
     """
 
@@ -82,6 +85,8 @@ class Row:
     straight_through: Form | None = None
     selects: tuple[str, ...] = ()
     linear: tuple[tuple[str, ...], ...] = ()
+    kernel: bool = True
+    origin: str = ""
 
     def formal(self, names: tuple[str, ...], index: int) -> str:
         """The formal name at a position; the variadic one takes all that follow it."""
@@ -97,6 +102,11 @@ class Row:
         """The formal name of the output at a position."""
         return self.formal(self.outputs, index)
 
+    @property
+    def through_body(self) -> bool:
+        """Whether the op is differentiated through its forward body."""
+        return self.forward is not None and not self.forms
+
     def disposition(self, index: int) -> str:
         """What an input's derivative is: `rule`, `body` (that of the forward body), `zero` or `none`."""
         name = self.input_name(index)
@@ -104,7 +114,8 @@ class Row:
             return "zero"
         if name in self.none:
             return "none"
-        if self.forward is not None:
+        if self.through_body:
+            assert self.forward is not None
             return "body" if name in self.forward.reads else "none"
         return "rule" if any(f.kind == "structural" or f"d{name}" in f.returns for f in self.forms) else "none"
 

@@ -17,7 +17,9 @@ from gradgen.engine.names import Names
 from gradgen.engine.registry import Rules, form_function
 from gradgen.engine.shaping import infer_types_of
 from gradgen.engine.subgraphs import discard, free_values, graphs, hoist_initializers
+from gradgen.engine.surgery import remove_node
 from gradgen.engine.values import Shape, is_float
+from gradgen.rules.elements import SCALARS
 
 Deduce = Callable[[onnx.GraphProto], onnx.GraphProto]
 
@@ -32,24 +34,37 @@ def settle(model: ir.Model, rules: Rules, infer: Callable[[ir.Model], ir.Model])
     if not any(graphs(node) for node in model.graph):
         return model
     hoist_initializers(model.graph)
+    seen: dict[bytes, onnx.GraphProto] = {}
     while True:
         if rewritten := _rewrite(model.graph, rules, _knowledge(model.graph, rules.opset)):
             model = infer(model)
-        before, model = model, _learn_all(model, rules, infer)
+            _scalars(model.graph, rules)
+        before, model = model, _learn_all(model, rules, infer, seen)
         if model is before and not rewritten:
             return model
 
 
-def _learn_all(model: ir.Model, rules: Rules, infer: Callable[[ir.Model], ir.Model]) -> ir.Model:
-    """The model with all shapes inside its subgraphs that can be shown; the same one where none was new."""
+def _learn_all(
+    model: ir.Model, rules: Rules, infer: Callable[[ir.Model], ir.Model], seen: dict[bytes, onnx.GraphProto]
+) -> ir.Model:
+    """The model with all shapes inside its subgraphs that can be shown; the same one where none was new.
+
+    `seen` keeps what was deduced of each graph: one within others is met again from each of them.
+    """
     imports = [onnx.helper.make_opsetid(d, v) for d, v in model.opset_imports.items()]
 
     def deduce(graph: onnx.GraphProto) -> onnx.GraphProto:
         """A graph with inferred shapes; those of loops inside it are shown on the way."""
+        key = graph.SerializeToString(deterministic=True)
+        if key not in seen:
+            seen[key] = deduced(graph)
+        return seen[key]
+
+    def deduced(graph: onnx.GraphProto) -> onnx.GraphProto:
         found = infer_types_of(onnx.helper.make_model(graph, opset_imports=imports, ir_version=10))
         if not any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
             return found.graph
-        again = _learn_all(ir.from_proto(found), rules, lambda m: ir.from_proto(infer_types_of(ir.to_proto(m))))
+        again = _learn_all(ir.from_proto(found), rules, lambda m: ir.from_proto(infer_types_of(ir.to_proto(m))), seen)
         return ir.to_proto(again).graph
 
     while True:
@@ -58,6 +73,20 @@ def _learn_all(model: ir.Model, rules: Rules, infer: Callable[[ir.Model], ir.Mod
         if not any([_learn(node, flow, knowledge, deduce) for node, flow in flows]):
             return model
         model = infer(model)
+
+
+def _scalars(graph: ir.Graph, rules: Rules) -> None:
+    """Take the axis off vectors of one element where an op wants scalars: a rewriting has shown that they are vectors."""
+    names = Names.of(graph)
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        for index in SCALARS.get(node.op_type, ()) if node.domain == "" else ():
+            value = node.inputs[index]
+            if value is None or ir_shape(value) != (1,) or node.graph is None:
+                continue
+            scalar = ir.Value(name=names.unique(f"{value.name}/scalar"), type=value.type, shape=ir.Shape([]))
+            squeeze = ir.Node("", "Squeeze", [value], outputs=[scalar], name=names.unique(f"{scalar.name}/Squeeze"))
+            node.graph.insert_before(node, squeeze)
+            node.replace_input_with(index, scalar)
 
 
 def rewrite_nodes(graph: ir.Graph, rules: Rules) -> None:
@@ -106,7 +135,7 @@ def _rewrite(graph: ir.Graph, rules: Rules, knowledge: Knowledge) -> bool:
         for old, new in zip(node.outputs, results, strict=True):
             old.shape = new.shape or old.shape
             replace_value(old, new, linker, owner)
-        owner.remove(node, safe=True)
+        remove_node(node)
         for inner in graphs(node):
             gone.update(_nodes(inner))
             discard(inner)

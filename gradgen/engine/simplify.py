@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from gradgen.engine.keys import attribute_key
 from gradgen.engine.subgraphs import discard, graphs
+from gradgen.engine.surgery import remove_node
 
 
 def remove_unused(graph: ir.Graph) -> None:
@@ -22,7 +23,7 @@ def remove_if_unused(node: ir.Node, graph: ir.Graph) -> bool:
     """Remove a node of a graph if nobody reads its results; whether that was so."""
     if any(v.uses() or v.is_graph_output() for v in node.outputs):
         return False
-    graph.remove(node, safe=True)
+    remove_node(node)
     for sub in graphs(node):
         discard(sub)
     return True
@@ -59,4 +60,4 @@ def merge_common(graph: ir.Graph, draws: Callable[[ir.Node], bool]) -> None:
             continue
         for old, new in zip(node.outputs, first.outputs, strict=True):
             old.replace_all_uses_with(new)
-        graph.remove(node, safe=True)
+        remove_node(node)

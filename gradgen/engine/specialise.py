@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from gradgen.engine.builder import BodyNode, Builder
-from gradgen.engine.registry import Registry, form_function, rule_function
+from gradgen.engine.registry import Registry, form_body, form_function, rule_function
 from gradgen.engine.rows import Form
 from gradgen.engine.values import AttributeParameter, Value
 from gradgen.errors import GradientError
@@ -74,7 +74,7 @@ def specialise(
         opset: the ai.onnx opset of the graph.
         stand_ins: for a compiled rule, the output whose absent cotangent is filled with zeros, by cotangent name.
     """
-    builder = Builder(registry.body, opset)
+    builder = Builder(registry.body, opset, callee=registry.callee)
     with building(builder):
         results = _run(builder, rule, reads, source, arguments, attributes, registry, stand_ins or {})
     named = dict(zip(returns, results, strict=False))
@@ -82,7 +82,8 @@ def specialise(
     for name, positions in wanted.items():
         result = named.get(name)
         if isinstance(result, list):
-            kept[name] = [v if i in positions else None for i, v in enumerate(result)]
+            asked = set(positions)
+            kept[name] = [v if i in asked else None for i, v in enumerate(result)]
         else:
             kept[name] = result
     inputs = flatten(arguments) + list((stand_ins or {}).values())
@@ -92,14 +93,14 @@ def specialise(
 def _run(builder, rule, reads, source, arguments, attributes, registry, stand_ins) -> list[Any]:
     function = _python_function(source)
     if function is not None and function.kind == "traced":
-        keywords = {
+        bound = {
             name: plain(attributes.get(name)) if name in attributes or default is None else default
-            for name, default in _keywords(function).items()
+            for name, default in keywords(function).items()
         }
-        results = function.fn(*(arguments.get(name) for name in reads), **keywords)
+        results = function.fn(*(arguments.get(name) for name in reads), **bound)
         results = results if isinstance(results, tuple) else (results,)
         return [builder.constant(r) if isinstance(r, int | float | np.ndarray) else r for r in results]
-    body = registry.body(rule)
+    body = form_body(source, registry) if isinstance(source, Form) else registry.body(rule)
     values: list[Value | None] = []
     for name in reads:
         argument = arguments.get(name)
@@ -120,7 +121,7 @@ def _python_function(source: Form | str) -> RuleFunction | None:
     return rule_function(module, name) if name else None
 
 
-def _keywords(function: RuleFunction) -> dict[str, Any]:
+def keywords(function: RuleFunction) -> dict[str, Any]:
     """The attributes that a traced rule takes, with the defaults of its signature."""
     found = inspect.signature(function.fn).parameters.values()
     return {p.name: None if p.default is p.empty else p.default for p in found if p.kind is p.KEYWORD_ONLY}

@@ -12,7 +12,8 @@ from gradgen.engine.names import Names
 
 def graphs(node: ir.Node) -> list[ir.Graph]:
     """The graphs that a node holds in its attributes."""
-    return graphs_of(node.attributes)
+    attributes = node.attributes
+    return graphs_of(attributes) if attributes else []
 
 
 def graphs_of(attributes: Mapping[str, ir.Attr]) -> list[ir.Graph]:

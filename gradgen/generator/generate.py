@@ -47,12 +47,21 @@ def families() -> list[tuple[str, Path]]:
 
 
 def load_module(path: Path) -> ModuleType:
-    """Import somebody's module of rules from its file; raises GradientError with the line that fails."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    """Import somebody's module of rules from its file, under the name that it has in its package.
+
+    Raises:
+        GradientError: with the line that fails.
+    """
+    name, root = path.stem, path.resolve().parent
+    while (root / "__init__.py").is_file():
+        name, root = f"{root.name}.{name}", root.parent
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise GradientError(f"'{path}' is not a Python module")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    if "." in name:
+        sys.path.insert(0, str(root))  # for what it imports from its package
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
@@ -179,12 +188,14 @@ def _literal(content: Any) -> str:
 
 def fields(row: Row) -> dict[str, Any]:
     """The fields of a row that differ from their defaults, for its constructor."""
-    result = {"inputs": row.inputs, "outputs": row.outputs}
+    result: dict[str, Any] = {"inputs": row.inputs, "outputs": row.outputs}
     plain = ("forms", "zero", "none", "ignores", "defaults", "module", "random", "like", "selects", "linear")
     for name in (*plain, "forward", "straight_through"):
         value = getattr(row, name)
         if value not in ((), {}, None, ""):
             result[name] = value
+    if not row.kernel:
+        result["kernel"] = False
     return result
 
 

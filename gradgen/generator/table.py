@@ -125,6 +125,7 @@ def _read_row(
         dict(entry.get("none", {})), tuple(entry.get("ignores", ())), entry.get("defaults"), module,
         entry.get("random"), dict(entry.get("like", {})), body, through, tuple(entry.get("selects", ())),
         tuple(tuple(group.split()) for group in entry.get("linear", ())),
+        kernel=entry.get("kernel") is not False,
     )  # fmt: skip
     kept = ("range", "avoid", "tolerance", "second_order", "kernel")
     settings: dict[str, Any] = {k: entry[k] for k in kept if k in entry}
@@ -151,8 +152,13 @@ def _read_body(
     if function is None or function.kind not in ("compiled", "traced"):
         problems.add(where, f"the body '{name}' is not in {module}")
         return None
-    if key == "forward" and ("vjp" in entry or "forms" in entry):
-        problems.add(where, "an op has a backward rule or a forward body, not both")
+    ruled = key == "forward" and ("vjp" in entry or "forms" in entry)
+    if ruled and schema is not None:
+        problems.add(where, "an op that has a schema has a backward rule or a forward body, not both")
+    if ruled and function.kind == "traced" and entry.get("kernel") is False:
+        problems.add(
+            where, f"the body '{name}' travels as a function: beside a rule it is written for onnxscript, not traced"
+        )
     annotated = set(getattr(function.fn, "__annotations__", ())) if function.kind == "compiled" else set()
     positional, keyword = signature(function)
     reads = tuple(p for p in positional if p not in annotated)
@@ -305,7 +311,8 @@ def _check_row(
     for formal in schema.inputs:
         ruled = any(f.kind == "structural" or f"d{formal.name}" in f.returns for f in row.forms)
         zero, none = formal.name in row.zero, formal.name in row.none
-        body = row.forward is not None and formal.name in row.forward.reads and not (zero or none)
+        body = row.through_body and row.forward is not None and formal.name in row.forward.reads
+        body = body and not (zero or none)
         said = [k for k, yes in (("rule", ruled), ("body", body), ("zero", zero), ("none", none)) if yes]
         if len(said) > 1:
             problems.add(where, f"input '{formal.name}' is both {' and '.join(said)}")

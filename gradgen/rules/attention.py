@@ -69,14 +69,14 @@ def _range(x: Any, axis: int) -> Any:
     return op.Range(np.int64(0), size, np.int64(1))
 
 
-def _ends_early(mask: Any, key: Any) -> bool:
-    """Whether a mask may end before the keys do: before opset 24 none does, and a last axis of 1 is broadcast."""
+def _other_length(mask: Any, key: Any) -> bool:
+    """Whether a mask may be as long as the keys are not; before opset 24 its last axis is broadcast like the others."""
     return current_builder().opset >= 24 and not same_dim(mask.shape[-1] if mask.shape else None, key.shape[2])
 
 
 def _padded(mask: Any, key: Any, fill: Any) -> Any:
-    """A mask that ends before the keys do, filled up on its last axis."""
-    if not _ends_early(mask, key):
+    """A mask that ends before the keys do, filled up on its last axis; one that goes on behind them, cut off."""
+    if not _other_length(mask, key):
         return mask
     missing = op.Sub(op.Shape(key, start=2, end=3), op.Shape(mask, start=-1))
     return op.Pad(mask, op.Concat(np.zeros(2 * mask.rank - 1, np.int64), missing, axis=0), fill)
@@ -156,6 +156,10 @@ class _Forward:
 
 
 def _operands(Q, K, V, past_key, past_value, scale, q_num_heads, kv_num_heads) -> _Forward:
+    ranks = [len(x.shape) for x in (Q, K, V) if x.shape is not None]
+    for x in (Q, K, V):  # all three have as many dimensions
+        if x.shape is None and ranks:
+            x.shape = (None,) * ranks[0]
     query, key = _split(Q, q_num_heads), _cached(past_key, _split(K, kv_num_heads))
     value = op.CastLike(_cached(past_value, _split(V, kv_num_heads)), Q)
     if scale is not None:
@@ -228,9 +232,11 @@ def _plus(a: Any, b: Any) -> Any:
 
 
 def _to_mask(dS: Any, mask: Any, key: Any) -> Any:
-    """The cotangent of a float mask: without what was filled up, summed over what was broadcast."""
-    if _ends_early(mask, key):
-        dS = op.Slice(dS, [0], op.Shape(mask, start=-1), [-1])
+    """The cotangent of a float mask: without what was filled up, zero where it goes on behind the keys, summed over what
+    was broadcast."""
+    if _other_length(mask, key):
+        missing = op.Sub(op.Shape(mask, start=-1), op.Shape(key, start=2, end=3))
+        dS = op.Pad(dS, op.Concat(np.zeros(7, np.int64), missing, axis=0))
     return op.CastLike(sum_to(dS, mask), mask)
 
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from gradgen.engine.values import UnknownTypeError
 from gradgen.errors import GradientError
 from gradgen.rules.lang import forward, op
 
@@ -69,6 +70,8 @@ def bias_softmax(data, bias, *, axis=1, is_inner_broadcast=0):
 
 def swapped(x, transposed, batch):
     """A matrix of FusedMatMul as it is multiplied: first axis moved behind the batch, last two axes exchanged."""
+    if not transposed and not batch:
+        return x
     axes = list(range(x.rank))
     if batch and x.rank > 2:
         axes = [*axes[1:-1], axes[0], axes[-1]]
@@ -234,6 +237,8 @@ def attend(q, k, v, scale, bias=None, causal=False, softcap=0.0, window=-1, last
             end = op.Min(row, last) if clipped else row
             hidden = op.Or(hidden, op.LessOrEqual(column, end - window))
         hidden = hidden if last is None else op.Or(hidden, op.Greater(column, last))
+        if scores.dtype is None:
+            raise UnknownTypeError("the element type of the query is unknown")
         scores = op.Where(hidden, np.finfo(scores.dtype.numpy()).min.item(), scores)
     result = op.MatMul(op.Softmax(scores, axis=-1), v)
     if last is None or window <= 0 or clipped:

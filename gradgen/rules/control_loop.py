@@ -35,6 +35,8 @@ def loop_vjp(context):
     """
     node, (flow,) = context.node, context.flows
     body, count = flow.graph, len(flow.repeats)
+    for i, j in flow.enters:  # a body of the function library states no types
+        body.inputs[j].type = body.inputs[j].type or node.inputs[i].type
     reads = {v: found for v in context.active if (found := _row_reads(flow, v))}
     run = context.backward(flow, cut={v: [read.outputs[0] for read in found] for v, found in reads.items()})
     # Without an iteration the first value is the last: its cotangent passes.
@@ -58,11 +60,12 @@ def loop_vjp(context):
 
     slices = [(ct, _item(context.cotangents[o - 1], node.outputs[o - 1])) for o, ct in run.seeds.items() if o > count]
     saving = [(inner, _plan(context, flow, value), value) for value, inner in context.residuals(run)]
-    if not slices and not saving:
+    trips = _stated_trips(context, flow)
+    if trips is None and not slices and not saving:
         saving = [(None, _stacked, body.inputs[0])]
     for inner, save, value in sorted(saving, key=lambda s: s[1] is not _stacked):
         slices.append((inner, save(context, body, value)))
-    trips = _trips(context, slices[0][1].counted)
+    trips = _trips(context, slices[0][1].counted) if trips is None else trips
     _read(context, run, step, trips, slices)
 
     start = [context.cotangents[j - 2] or context.zeros(context.named(node.outputs[j - 2])) for j in carried]
@@ -224,6 +227,22 @@ def _carry(context, body, kind, extend):
     body.inputs.append(before)
     body.outputs.insert(1 + states, after)
     return context.output(states, kind)
+
+
+def _stated_trips(context, flow):
+    """The Loop's own trip count, where no condition ends it before; else None."""
+    node, known = context.node, context.linker.knowledge.constant
+    count, start, after = node.inputs[0], node.inputs[1], flow.graph.outputs[0]
+    if count is None or count.shape is None or len(count.shape) > 0:
+        return None
+    while after is not flow.graph.inputs[1] and (producer := after.producer()) and producer.op_type == "Identity":
+        after = producer.inputs[0]
+    goes_on = after is flow.graph.inputs[1] or _is_true(known(after))
+    return count if goes_on and (start is None or _is_true(known(start))) else None
+
+
+def _is_true(content):
+    return content is not None and bool(np.all(content))
 
 
 def _trips(context, counted):

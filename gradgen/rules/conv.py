@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gradgen.errors import GradientError
 from gradgen.rules.lang import op, traced
 from gradgen.rules.library import many_rows, reshape_like, sum_rows
 
@@ -20,6 +21,7 @@ def conv_defaults(attributes: dict[str, Any], values: dict[str, Any]) -> dict[st
 
     Where auto_pad is resolved it becomes NOTSET; SAME with a size that is known at run time alone keeps it.
     """
+    _check(attributes, values.get("X"), values.get("W"), own=1)
     sizes, kernel = _spatial(values.get("X")), _kernel(attributes, values)
     if kernel is None:
         return {}
@@ -47,6 +49,7 @@ def conv_transpose_defaults(attributes: dict[str, Any], values: dict[str, Any]) 
 
     Resolved pads make auto_pad NOTSET. They cut at the end what the windows reach, so output_padding is taken in.
     """
+    _check(attributes, values.get("X"), values.get("W"), own=0)
     sizes, kernel = _spatial(values.get("X")), _kernel(attributes, values)
     if kernel is None:
         return {}
@@ -79,6 +82,25 @@ def col2im_defaults(attributes: dict[str, Any], values: dict[str, Any]) -> dict[
         return {}
     strides, dilations = _windows(attributes, known[0])
     return {"strides": strides, "dilations": dilations, "pads": attributes.get("pads") or [0] * 2 * known[0]}
+
+
+def _check(attributes: dict[str, Any], x: Any, w: Any, own: int) -> None:
+    """Refuse windows and channels that no convolution has; axis `own` of the kernel holds the channels of one group.
+
+    onnx's inference passes over both.
+    """
+    group = attributes.get("group", 1)
+    for name in ("strides", "dilations", "kernel_shape"):
+        if any(n < 1 for n in attributes.get(name) or ()):
+            raise GradientError(f"{name}={list(attributes[name])} holds a number below 1")
+    if group < 1:
+        raise GradientError(f"group={group} is below 1")
+    given, taken = (None if v is None or v.shape is None else v.shape for v in (x, w))
+    if given is None or taken is None or len(given) != len(taken):
+        return
+    channels = taken[own] * group if own and isinstance(taken[own], int) else taken[own]
+    if isinstance(given[1], int) and isinstance(channels, int) and given[1] != channels:
+        raise GradientError(f"the operand has {given[1]} channels, and the kernel takes {channels}")
 
 
 def _spatial(x: Any) -> list[Any] | None:
@@ -149,15 +171,15 @@ def conv_vjp__separable(dY, X, W, *, kernel_shape, strides, pads, dilations):
     """
     (rows, columns), (step, spread), count = kernel_shape, dilations, W.shape[0]
     reach = (rows - 1) * step
-    below = np.eye(rows, dtype=np.float32)[::-1].reshape(rows, 1, rows, 1)
+    # Whole planes are moved by padding, which copies them at once; single columns are picked faster by a convolution.
+    moved = [op.Pad(dY, [0, 0, i * step, 0, 0, 0, reach - i * step, 0]) for i in range(rows)]
+    A = op.Concat(*moved, axis=1)
     beside = np.eye(columns, dtype=np.float32).reshape(columns, 1, 1, columns)
-    A = op.Conv(dY, _tiled(op.CastLike(below, X), count), group=count, kernel_shape=[rows, 1],
-                pads=[reach, 0, reach, 0], dilations=[step, 1])  # fmt: skip
     B = op.Conv(X, _tiled(op.CastLike(beside, X), X.shape[1]), group=X.shape[1], kernel_shape=[1, columns],
                 strides=[1, strides[1]], pads=pads, dilations=[1, spread])  # fmt: skip
     A, B = (op.Reshape(x, [0, x.shape[1], -1]) for x in (A, B))
     product = _sum_over_batch(op.MatMul(B, _swap(A)))
-    dW = op.Transpose(op.Reshape(product, [-1, columns, count, rows]), perm=[2, 0, 3, 1])
+    dW = op.Transpose(op.Reshape(product, [-1, columns, rows, count]), perm=[3, 0, 2, 1])
     windows = {"strides": strides, "dilations": dilations, "pads": pads}
     return _scatter(dY, X, W, kernel_shape, windows, 1), dW, _channel_sum(dY, X)
 
@@ -171,6 +193,12 @@ def _rank_all(spatial: list[int] | None, *values: Any) -> None:
     for value in values:
         if value.shape is None:
             value.shape = (None,) * rank
+        elif len(value.shape) != rank:
+            # onnx infers so for an output_shape that cuts off what the windows reach, and onnxruntime relies on it.
+            raise GradientError(
+                f"onnx's shape inference gives an operand or the result {len(value.shape)} dimensions where there are "
+                f"{rank}; if the node states output_shape, state the pads that it stands for in its place"
+            )
 
 
 def _flips(W: Any, kernel: list[int] | None, windows: dict[str, Any], group: int) -> bool:

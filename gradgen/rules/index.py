@@ -91,6 +91,21 @@ def gather_vjp__few(doutput, data, indices, *, axis: int = 0):
     return mask(picks, data) @ op.Reshape(doutput, op.Concat([-1], op.Shape(data, start=1), axis=0))
 
 
+def rows_added(doutput, data, indices):
+    """Rows of dy added up at rows of a matrix, as a scatter along one axis: onnxruntime finds each place faster."""
+    columns = data.shape[1]
+    first = op.Reshape(indices, [-1, 1]) * columns
+    places = op.Reshape(first + op.CastLike(np.arange(columns), indices), [-1])
+    empty = op.Expand(op.CastLike(0.0, data), [data.size])
+    return reshape_like(scatter(empty, places, op.Reshape(doutput, [-1]), 0, "add"), data)
+
+
+@traced("ddata")
+def gather_vjp__flat(doutput, data, indices):
+    """dx = dy added up at the rows that were read, element by element."""
+    return rows_added(doutput, data, indices)
+
+
 @traced("ddata")
 def gather_elements_vjp(doutput, data, indices, *, axis: int = 0):
     """dx = dy added up at the indices."""
@@ -173,6 +188,12 @@ def flattened(data, indices, batch_dims=0):
     row = op.GatherND(numbers, indices, batch_dims=batch_dims)
     tuples = op.Reshape(op.Size(row), [1])
     return op.Reshape(row, tuples, allowzero=1), op.Concat(rows, columns, axis=0), op.Concat(tuples, columns, axis=0)
+
+
+@traced("ddata")
+def gather_nd_vjp__flat(doutput, data, indices):
+    """dx = dy added up at the rows that were read, element by element."""
+    return rows_added(doutput, data, indices)
 
 
 @traced("ddata")

@@ -62,15 +62,19 @@ def _cotangents(ct, labels, weights, like, reduction, ignore_index):
         weight = weight if kept is None else weight * kept
     if reduction == "none":
         ct = op.Unsqueeze(ct, CLASSES)
+    elif reduction == "mean" and weight is None and labels.size is None and labels.rank == 1 and like.dtype in WIDE:
+        # The softmax of equal numbers is 1 ÷ the size of the batch; the numbers are those that are scattered.
+        ct = ct * op.Softmax(op.Expand(op.CastLike(-1.0, like), op.Shape(index)), axis=0)
+    elif reduction == "mean" and weight is None:
+        # Times the reciprocal: the size of a batch is no pole, and its transpose needs no guard against one.
+        ct = ct * op.Reciprocal(op.CastLike(op.Size(labels), like))
     elif reduction == "mean":
-        ct = ct / _total(labels, weights, weight, like)
+        ct = ct / _total(weights, weight)
     return index, ct if weight is None else ct * weight, ct if kept is None else ct * kept
 
 
-def _total(labels, weights, weight, like):
+def _total(weights, weight):
     """What the mean divides by; 1 instead of 0: where all is ignored the gradient is 0, though the mean is NaN."""
-    if weight is None:
-        return op.CastLike(op.Size(labels), like)
     total = op.ReduceSum(weight, keepdims=0)
     return op.Max(total, 1.0) if weights is None else total + mask(op.Equal(total, 0.0), total)
 

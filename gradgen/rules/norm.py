@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from gradgen.rules.lang import op, traced
-from gradgen.rules.library import reshape_like, sum_to
+from gradgen.rules.library import ROWS_CONSTANT, reshape_like, sum_to
 
 FLOAT, DOUBLE = 1, 11
 
@@ -36,6 +37,18 @@ def _statistics(x: Any, axes: list[int], epsilon: float) -> tuple[Any, Any]:
     centred = x - op.ReduceMean(x, axes, keepdims=1)
     variance = op.ReduceMean(centred * centred, axes, keepdims=1)
     return centred, op.Reciprocal(op.Sqrt(variance + epsilon))
+
+
+def _normalised(x: Any, axes: list[int], epsilon: float) -> tuple[Any, Any]:
+    """x̂ and 1/σ over the last axes: by one LayerNormalization where it computes in x's type, else by their parts."""
+    sizes = x.shape[axes[0] :]
+    if x.dtype is not None and int(x.dtype) == FLOAT and sizes and all(isinstance(d, int) and d for d in sizes):
+        one = np.ones((), np.float32)
+        scale = np.ones(sizes, np.float32) if prod(sizes) <= ROWS_CONSTANT else op.Expand(one, np.asarray(sizes))
+        normal, _, inverse = op.LayerNormalization(x, scale, axis=axes[0], epsilon=epsilon, _outputs=3)
+        return normal, inverse
+    centred, inverse = _statistics(x, axes, epsilon)
+    return centred * inverse, inverse
 
 
 def _project(ct: Any, normal: Any, inverse: Any, axes: list[int]) -> Any:
@@ -168,8 +181,7 @@ def group_normalization_vjp(dY, X, scale, *, epsilon=1e-5, num_groups):
     rank = X.rank
     ct, x, gain = _wide(X, dY, X, scale)
     grouped = [0, num_groups, -1]
-    centred, inverse = _statistics(op.Reshape(x, grouped), [2], epsilon)
-    normal = centred * inverse
+    normal, inverse = _normalised(op.Reshape(x, grouped), [2], epsilon)
     dx = _project(op.Reshape(ct * _column(gain, rank), grouped), normal, inverse, [2])
     dscale = _over_channels(op.ReduceSum, ct * reshape_like(normal, X), rank)
     dbias = _over_channels(op.ReduceSum, ct, rank)
@@ -182,8 +194,7 @@ def instance_normalization_vjp(doutput, input, scale, *, epsilon=1e-5):
     rank = input.rank
     ct, x, gain = _wide(input, doutput, input, scale)
     axes = list(range(2, rank))
-    centred, inverse = _statistics(x, axes, epsilon)
-    normal = centred * inverse
+    normal, inverse = _normalised(x, axes, epsilon)
     # The scale is constant over the image, so it may be applied after the projection.
     dx = _project(ct, normal, inverse * _column(gain, rank), axes)
     dscale = _over_channels(op.ReduceSum, ct * normal, rank)

@@ -10,8 +10,10 @@ import numpy as np
 from gradgen.rules.lang import op, traced, vjp
 from gradgen.rules.library import expand_like, mask, reshape_like, zeros_like
 
-FLOAT, DOUBLE = 1, 11
+FLOAT, INT64, DOUBLE = 1, 7, 11
 MATRIX_LIMIT = 1 << 18
+# So many numbers are a constant; more are made at run time, or when onnxruntime loads the model.
+NUMBERS_CONSTANT = 1 << 12
 
 
 def pool_defaults(attributes: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
@@ -90,6 +92,33 @@ def max_pool_vjp__tiles(dY, X, *, kernel_shape):
     spread = mask(chosen, dY) * op.Reshape(dY, [-1, *outs, 1])
     together = op.Transpose(op.Reshape(spread, [-1, *outs, *kernel_shape]), perm=[int(k) for k in np.argsort(apart)])
     return reshape_like(together, X)
+
+
+@traced("dX")
+def max_pool_vjp__codes(dY, X, Y, *, kernel_shape):
+    """As the unpool form; the indices are found from X and Y: onnxruntime takes long to find them while it pools.
+
+    The elements that equal their window's maximum are numbered, from the last of the image on, and the first of a
+    window has the highest number. No number is 0 but that of the last one, so that every index is inside the image.
+    """
+    planes, sizes = X.shape[:2], X.shape[2:]
+    count = prod(sizes)
+    numbers = _arithmetic(count - 1, -1, sizes)
+    spread = op.Resize(Y, None, np.asarray([1, 1, *kernel_shape], np.float32), mode="nearest",
+                       coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
+    highest = op.MaxPool(mask(op.Equal(X, spread), X) * numbers, kernel_shape=kernel_shape, strides=kernel_shape)
+    lasts = _arithmetic(count - 1, count, (*planes, *[1] * len(sizes)))
+    indices = op.Cast(op.Sub(lasts, highest), to=INT64)
+    return op.MaxUnpool(dY, indices, np.asarray(X.shape, np.int64), kernel_shape=kernel_shape, strides=kernel_shape)
+
+
+def _arithmetic(start: int, step: int, shape: tuple[int, ...]) -> Any:
+    """The numbers start, start + step, … in float32; few of them are a constant."""
+    count = prod(shape)
+    if count <= NUMBERS_CONSTANT:
+        return (start + step * np.arange(count)).astype(np.float32).reshape(shape)
+    bounds = [np.float32(v) for v in (start, start + step * count, step)]
+    return op.Reshape(op.Range(*bounds, _fold=False), np.asarray(shape, np.int64))
 
 
 @traced("dX")
@@ -253,11 +282,18 @@ def global_average_pool_vjp(dY, X):
 
 
 @vjp
-def global_max_pool_vjp(dY, X):
-    """dX = dY at the first maximum of each image."""
-    image = op.Reshape(X, op.Constant(value_ints=[0, 0, -1]))
-    first = op.ArgMax(image, axis=2, keepdims=1)
-    placed = op.ScatterElements(zeros_like(image), first, op.Reshape(dY, op.Constant(value_ints=[0, 0, -1])), axis=2)
+def global_max_pool_vjp(dY, X, Y):
+    """dX = dY at the first element of each image that is its maximum; at the first NaN where that is NaN."""
+    lead = op.Shape(X, end=2)
+    one = op.Constant(value_ints=[1])
+    flat = op.Concat(lead, op.ReduceProd(op.Shape(X, start=2), keepdims=1), axis=0)
+    single = op.Concat(lead, one, axis=0)
+    image = op.Reshape(X, flat, allowzero=1)
+    largest = op.Reshape(Y, single, allowzero=1)
+    # Not the ArgMax of the image: a NaN that the forward pass has passed over is no maximum.
+    same = op.Or(op.Equal(image, largest), op.And(op.IsNaN(image), op.IsNaN(largest)))
+    first = op.ArgMax(op.Cast(same, to=FLOAT), axis=2, keepdims=1)
+    placed = op.ScatterElements(zeros_like(image), first, op.Reshape(dY, single, allowzero=1), axis=2)
     dX = reshape_like(placed, X)
     return dX
 

@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from gradgen.engine.subgraphs import free_values, graphs
+from gradgen.engine.surgery import remove_node
 
 FORMS: dict[str, Callable[[ir.Node, Any], None]] = {}
 LAST = np.asarray([-1], np.int64)
@@ -74,7 +75,7 @@ def scan(node: ir.Node, linker: Any) -> None:
         new.name, old.name = old.name, None
         ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
     assert node.graph is not None
-    node.graph.remove(node, safe=True)
+    remove_node(node)
 
 
 def _transposed(value: ir.Value, perm: list[int], base: str, linker: Any) -> ir.Value:
@@ -141,4 +142,4 @@ def product(node: ir.Node, linker: Any) -> None:
     back.name, like.name = like.name, None
     ir.convenience.replace_all_uses_with(like, back, replace_graph_outputs=True)
     assert node.graph is not None
-    node.graph.remove(node, safe=True)
+    remove_node(node)

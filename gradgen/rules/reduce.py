@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from gradgen.rules.index import product_of_zeros, scatter
 from gradgen.rules.lang import op, traced
-from gradgen.rules.library import expand_like, mask, nudge, zeros_like
+from gradgen.rules.library import expand_like, mask, nudge, recurrence, zeros_like
 
 
 def unreduced(x, data, axes, keepdims):
@@ -33,6 +33,41 @@ def reduced_dims(data, axes, noop_with_empty_axes):
     if chosen.size == 0:
         return () if noop_with_empty_axes else data.shape
     return [data.shape[a] for a in chosen] if data.shape else ()
+
+
+def reduced_axes(data, axes, noop_with_empty_axes):
+    """The axes that a reduction takes, in order, or None where they are unknown."""
+    chosen = np.zeros(0, np.int64) if axes is None else axes.const
+    if chosen is None or data.shape is None:
+        return None
+    if chosen.size == 0:
+        return [] if noop_with_empty_axes else list(range(data.rank))
+    return sorted({int(a) % data.rank for a in chosen}) if data.rank else []
+
+
+def other_factors(data, axes):
+    """For every element of the data the product of all others along the axes, by running products from both ends.
+
+    Products alone: its derivatives of every order are exact, however many elements are zero.
+    """
+    rest = [a for a in range(data.rank) if a not in axes]
+    order = [*rest, *axes]
+    lines = data if order == sorted(order) else op.Transpose(data, perm=order)
+    outer, length = (
+        op.ReduceProd(op.Gather(op.Shape(data), np.asarray(part, np.int64)), [0], keepdims=1) if part else [1]
+        for part in (rest, axes)
+    )
+    flat = op.Reshape(lines, op.Concat(outer, length, [1], axis=0), allowzero=1)
+    places = op.Range(np.int64(0), op.Squeeze(op.Shape(flat, start=1, end=2), [0]), np.int64(1))
+    product = 1.0
+    for backward in (0, 1):
+        onward = -1 if backward else 1
+        factors = op.Pad(flat, [0, onward, 0, 0, -onward, 0], op.CastLike(1.0, flat))
+        end = op.Shape(flat, start=1, end=2) - 1 if backward else np.zeros(1, np.int64)
+        start = op.CastLike(op.Unsqueeze(op.Equal(places, end), [0, 2]), flat) + zeros_like(flat)
+        product = recurrence(factors, start, backward=backward) * product
+    product = op.Reshape(product, op.Shape(lines), allowzero=1)
+    return product if lines is data else op.Transpose(product, perm=[order.index(a) for a in range(data.rank)])
 
 
 def averaged(dreduced, data, axes, reduced, noop_with_empty_axes):
@@ -71,7 +106,12 @@ def reduce_extremum_vjp(dreduced, data, axes, reduced, *, keepdims: int = 1, noo
 
 @traced("ddata")
 def reduce_prod_vjp(dreduced, data, axes, *, keepdims: int = 1, noop_with_empty_axes: int = 0):
-    """dx = dy · the other factors: P / x, P of those that are not zero, times the product of the zeros."""
+    """dx = dy · the factors before · those behind. Where the axes show at run time alone: dy · P / x, P of those that are
+    not zero, times the product of the zeros, which is exact to second order."""
+    chosen = reduced_axes(data, axes, noop_with_empty_axes)
+    if chosen is not None:
+        ct = unreduced(dreduced, data, axes, keepdims)
+        return ct * other_factors(data, chosen) if chosen else ct
     zero = op.Equal(data, 0.0)
     blank = mask(zero, data)
     safe = op.Where(zero, 1.0, data)

@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from gradgen.engine.contract import ir_shape
+from gradgen.engine.surgery import remove_node
 from gradgen.rules.lang import same_shape
 
 Pattern = Callable[[ir.Node, Any], ir.Value | None]
@@ -79,7 +80,7 @@ def _drop(node: ir.Node, graph: ir.Graph) -> None:
         if dead.graph is not graph or not linked(dead) or any(v.uses() or v.is_graph_output() for v in dead.outputs):
             continue
         producers = {p for v in dead.inputs if v is not None and (p := v.producer()) is not None}
-        graph.remove(dead, safe=True)
+        remove_node(dead)
         pending.extend(producers)
 
 
@@ -218,13 +219,13 @@ def mask_behind_pool(node: ir.Node, linker: Any) -> ir.Value | None:
         greater = _producer(cast.inputs[0], ("Greater",)) if cast is not None else None
         if unpool is None or cast is None or greater is None or unpool.inputs[1] is None:
             continue
-        pool = unpool.inputs[1].producer()
-        if pool is None or pool.op_type != "MaxPool" or pool.domain or pool.inputs[0] is not greater.inputs[0]:
+        pooled = _maxima(unpool.inputs[1], greater.inputs[0])
+        if pooled is None:
             continue
         limit = linker.knowledge.constant(greater.inputs[1])
         if limit is None or limit.size != 1:
             continue
-        pooled, ct, base = pool.outputs[0], unpool.inputs[0], node.outputs[0].name
+        ct, base = unpool.inputs[0], node.outputs[0].name
         truth = ir.Value(type=ir.TensorType(ir.DataType.BOOL), shape=pooled.shape)
         above = linker.node("Greater", [pooled, greater.inputs[1]], truth, f"{base}/above")
         factor = linker.node("Cast", [above], pooled, f"{base}/mask", to=cast.attributes["to"].as_int())
@@ -232,6 +233,74 @@ def mask_behind_pool(node: ir.Node, linker: Any) -> ir.Value | None:
         attributes = {k: a.value for k, a in unpool.attributes.items()}
         return linker.node("MaxUnpool", [kept, *unpool.inputs[1:]], node.outputs[0], f"{base}/spread", **attributes)
     return None
+
+
+@pattern("Add", "Mul", "Sub", "Div")
+def needless_expand(node: ir.Node, linker: Any) -> ir.Value | None:
+    """An operand that is expanded to the shape that the other one has anyway is broadcast by the op itself."""
+    result = ir_shape(node.outputs[0])
+    for k, other in ((0, node.inputs[1]), (1, node.inputs[0])):
+        operand = node.inputs[k]
+        expand = operand.producer() if operand is not None else None
+        if expand is None or expand.op_type != "Expand" or expand.domain or not linked(expand) or other is None:
+            continue
+        source = expand.inputs[0]
+        if source is not None and source is not other and same_shape(ir_shape(other), result):
+            inputs = [source, other] if k == 0 else [other, source]
+            total = node.metadata_props.get("gradgen.sum")
+            value = linker.node(node.op_type, inputs, node.outputs[0], f"{node.outputs[0].name}/broadcast")
+            if total and (producer := value.producer()) is not None:
+                producer.metadata_props["gradgen.sum"] = total
+            return value
+    return None
+
+
+# How the indices of maxima are computed from a pool's input and result, from the indices back.
+CODES = (("Cast", 0), ("Sub", 1), ("MaxPool", 0), ("Mul", 0), ("Cast", 0), ("Equal", 0))
+
+
+def _maxima(indices: ir.Value, source: ir.Value | None) -> ir.Value | None:
+    """The maxima of the windows of `source` that these indices are the places of, None where they are of another."""
+    pool = indices.producer()
+    if pool is not None and pool.op_type == "MaxPool" and not pool.domain:
+        return pool.outputs[0] if pool.inputs[0] is source else None
+    value: ir.Value | None = indices
+    equal = None
+    for op_type, position in CODES:
+        equal = value.producer() if value is not None else None
+        if equal is None or equal.op_type != op_type or equal.domain or not linked(equal):
+            return None
+        value = equal.inputs[position]
+    spread = equal.inputs[1].producer() if equal is not None and equal.inputs[1] is not None else None
+    if value is not source or spread is None or spread.op_type != "Resize" or spread.domain:
+        return None
+    return spread.inputs[0]
+
+
+@pattern("GatherElements")
+def whole_rows(node: ir.Node, linker: Any) -> ir.Value | None:
+    """Elements that are gathered by a column of indices repeated along the rows are rows that are gathered."""
+    table, indices, result = node.inputs[0], node.inputs[1], node.outputs[0]
+    repeat = indices.producer() if indices is not None else None
+    if (
+        table is None
+        or indices is None
+        or repeat is None
+        or repeat.op_type != "Expand"
+        or repeat.domain
+        or repeat.inputs[0] is None
+    ):
+        return None
+    column, read, whole = ir_shape(repeat.inputs[0]), ir_shape(result), ir_shape(table)
+    if read is None or whole is None or len(read) != 2 or column is None or not same_shape(column, (read[0], 1)):
+        return None
+    if not same_shape(read[1:], whole[1:]) or ("axis" in node.attributes and node.attributes["axis"].as_int() != 0):
+        return None
+    like = ir.Value(type=indices.type, shape=ir.Shape(read[:1]), name=result.name)
+    rows = linker.node(
+        "Reshape", [repeat.inputs[0], linker.constants.get(np.asarray([-1]))], like, f"{result.name}/rows"
+    )
+    return linker.node("Gather", [table, rows], result, f"{result.name}/gathered", axis=0)
 
 
 @pattern("Add")
@@ -304,3 +373,22 @@ def _span(value: ir.Value, linker: Any) -> tuple[int, int, int, ir.Value] | None
     axis, before, _ = padded[0]
     size = part.shape.dims[axis]
     return (axis, before, size, part) if isinstance(size, int) else None
+
+
+@pattern("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Slice", "Flatten")
+def moved_off_int8(node: ir.Node, linker: Any) -> ir.Value | None:
+    """What moves the elements of a dequantised int8 tensor reads a copy of them, which is the Max of one operand.
+
+    onnxruntime's optimiser carries the quantisation through such an op, and then makes uint8 of int8 in its zero point,
+    but not in the node that it has added: the model does not load.
+    """
+    source = node.inputs[0]
+    quantised = None if source is None else source.producer()
+    if source is None or quantised is None or quantised.domain or quantised.op_type != "DequantizeLinear":
+        return None
+    if quantised.inputs[0] is None or quantised.inputs[0].dtype not in (None, ir.DataType.INT8):
+        return None
+    copy = linker.node("Max", [source], source, f"{source.name}/copy")
+    result = node.outputs[0]
+    attributes = {name: attr.value for name, attr in node.attributes.items()}
+    return linker.node(node.op_type, [copy, *node.inputs[1:]], result, f"{result.name}/moved", **attributes)

@@ -19,12 +19,24 @@ def _one(x: Any) -> Any:
     return op.Reshape(op.Cast(x, to=ir.DataType.INT64), [1])
 
 
+def _transform(x: Any, length: Any, axis: Any, **attributes: Any) -> Any:
+    """The DFT of x [1-element axis] at a length that may show at run time alone.
+
+    onnx's inference, and onnxruntime's plan of buffers with it, then takes the result to be as long as x: x is cut or
+    filled to the length before.
+    """
+    if length.const is not None:
+        return op.DFT(x, op.Squeeze(length, [0]), op.Squeeze(axis, [0]), **attributes)
+    missing = length - op.Gather(op.Shape(x), axis)
+    return op.DFT(op.Pad(x, op.Concat([0], missing, axis=0), None, axis), None, op.Squeeze(axis, [0]), **attributes)
+
+
 def _adjoint(ct: Any, length: Any, axis: Any, source: Any) -> Any:
     """conj(Σ conj(ct)·e^(−2πikn/L)), n = 0 … L−1: the way back through a transform of length L, as long as itself.
 
     Of a real `source` ([…, 1]) only the real part is wanted. A one-sided ct is filled up with zeros.
     """
-    whole = op.DFT(ct * op.CastLike(CONJUGATE, ct), op.Squeeze(length, [0]), axis)
+    whole = _transform(ct * op.CastLike(CONJUGATE, ct), length, axis)
     if source.shape is not None and source.shape[-1] == 2:
         return whole * op.CastLike(CONJUGATE, ct)
     part = op.Slice(whole, [0], op.Shape(source, start=-1), [-1])
@@ -42,9 +54,9 @@ def dft_vjp(doutput, input, dft_length, axis, *, inverse=0, onesided=0):
     length = (own - 1) * 2 if inverse and onesided else own
     length = length if dft_length is None else _one(dft_length)
     if not inverse:
-        result, reached = _adjoint(doutput, length, op.Squeeze(place, [0]), input), length
+        result, reached = _adjoint(doutput, length, place, input), length
     else:
-        result = op.DFT(doutput, op.Squeeze(length, [0]), op.Squeeze(place, [0]), onesided=onesided)
+        result = _transform(doutput, length, place, onesided=onesided)
         result = op.Slice(result, [0], op.Shape(input, start=-1), [-1]) / op.CastLike(length, input)
         reached = length / 2 + 1 if onesided else length
         if onesided:
@@ -73,7 +85,7 @@ def stft_vjp(doutput, signal, frame_step, window, frame_length, *, onesided=1):
     length = length if window is None else op.Shape(window)
     step = _one(frame_step)
     frames = (whole - length) / step + 1
-    back = _adjoint(doutput, length, np.asarray(2, np.int64), samples)
+    back = _adjoint(doutput, length, np.asarray([2], np.int64), samples)
     starts, within = (
         op.Range(np.int64(0), op.Squeeze(n, [0]), np.int64(1)) * s for n, s in ((frames, step), (length, 1))
     )

@@ -6,7 +6,7 @@ import gc
 import json
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,12 +26,13 @@ from gradgen.engine.prepare import Model, Prepared, learn_constants, prepare
 from gradgen.engine.registry import Registry, Rules
 from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_initializers
 from gradgen.engine.subgraphs import all_values
-from gradgen.engine.through import Through, pass_through, stops
+from gradgen.engine.through import Through, pass_through, quantises, stops
 from gradgen.errors import GradientError, GradientWarning, only_gradient_errors
 from gradgen.request import FIXED_KEY, NAMES_KEY, check_fixed, find_values, noted_fixed, noted_roles
 from gradgen.rules.library import zeros_like
 from gradgen.rules.portable import make_portable
 from gradgen.rules.rewrites import rewrite
+from gradgen.transforms.elements import chosen_element
 
 
 @contextmanager
@@ -65,8 +66,8 @@ def warn(message: str) -> None:
 
 def check_reduce(reduce: str | None) -> None:
     """Refuse what `reduce` cannot be, with a GradientError."""
-    if reduce not in (None, "sum"):
-        raise GradientError(f"reduce is None or 'sum', not {reduce!r}")
+    if reduce not in (None, "sum", "element"):
+        raise GradientError(f"reduce is None, 'sum' or 'element', not {reduce!r}")
 
 
 class Public:
@@ -85,6 +86,14 @@ class Public:
         prefix = free_prefix(stem, [*sources, *beside], self._names)
         taken = {n: self._names.add(prefix + n) for n in sources}
         self.roles.update({public: {"role": role, "source": n} for n, public in taken.items()})
+        return taken
+
+    def take_pairs(self, stem: str, of: Sequence[str], wrt: Sequence[str]) -> dict[tuple[str, str], str]:
+        """Names `<stem>_<y>_<x>` by pairs; names that read alike because of an underscore get a number."""
+        pairs = [(y, x) for y in of for x in wrt]
+        prefix = free_prefix(stem, [f"{y}_{x}" for y, x in pairs], self._names)
+        taken = {(y, x): self._names.unique(f"{prefix}{y}_{x}") for y, x in pairs}
+        self.roles.update({public: {"role": stem, "source": x, "of": y} for (y, x), public in taken.items()})
         return taken
 
 
@@ -151,6 +160,17 @@ class Call:
             found = zeros(self.linker, value)
         self.graph.outputs.append(self.linker.publish(found, name, value))
 
+    def seeds(self, reduce: str | None) -> dict[ir.Value, ir.Value]:
+        """The cotangents with which the gradient of the targets starts; `reduce` as in `value_and_grad`."""
+        chosen = [v for v in self.targets if reduce == "element" and ir_shape(v) != ()]
+        names = self.public.take("index", [v.name or "" for v in chosen], "index")
+        seeded = {v.name or "": {"role": "seeded with 1", "source": v.name or ""} for v in self.targets}
+        self.public.roles.update({n: role for n, role in seeded.items() if n not in names})
+        return {
+            v: chosen_element(v, names[v.name or ""], self.linker) if v in chosen else self.ones(v, reduce)
+            for v in self.targets
+        }
+
     def ones(self, value: ir.Value, reduce: str | None) -> ir.Value:
         """The cotangent 1 of a value of one element; with `reduce`, of each element of a tensor."""
         linker = self.linker
@@ -166,25 +186,51 @@ class Call:
         if reduce is None:
             raise GradientError(
                 f"'{value.name}' has shape {list(shape) if shape is not None else 'unknown'}, and a gradient is that of "
-                'one element: pass reduce="sum" for the gradient of its sum, or use vjp with a cotangent'
+                'one element: pass reduce="sum" for the gradient of its sum, reduce="element" for that of an element which '
+                "an input chooses, or use vjp with a cotangent"
             )
         one = linker.constants.get(np.ones((), value.dtype.numpy()))
         start = linker.library(zeros_like, value)
         return linker.node("Add", [start, one], value, f"{value.name}/seed")
 
-    def finish(self) -> Any:
-        """The model, of the kind that was handed in: simplified, with its metadata."""
-        prepared, linker = self.prepared, self.linker
-        model, graph = prepared.model, prepared.model.graph
+    def finish(self, then: Callable[[], None] | None = None) -> Any:
+        """The model, of the kind that was handed in: simplified, with its metadata.
+
+        `then` is called once the graph is simplified: what it adds stays as it is.
+        """
+        self.simplify()
+        return self.deliver(then)
+
+    def simplify(self, keep: Sequence[ir.Value] = ()) -> list[ir.Value]:
+        """Remove from the graph what neither its outputs nor `keep` need, and merge what is equal.
+
+        Returns:
+            the values that now stand where those of `keep` did.
+        """
+        graph, linker = self.graph, self.linker
+        own = len(graph.outputs)
+        graph.outputs.extend(keep)
         if self.straight_through:
             remove_given(graph, same=False)
             self.through.restore_names()
+            self.straight_through = False
         remove_unused(graph)
         merge_common(graph, linker.draws)
         if rewrite(graph, linker):
             remove_unused(graph)
+        found = list(graph.outputs)
+        graph.outputs.clear()
+        graph.outputs.extend(found[:own])
+        return found[own:]
+
+    def deliver(self, then: Callable[[], None] | None = None) -> Any:
+        """The model, of the kind that was handed in, with its metadata; `then` as for `finish`."""
+        prepared, linker = self.prepared, self.linker
+        model, graph = prepared.model, prepared.model.graph
         if "portable" in linker.knowledge.purposes:
             make_portable(graph, linker)
+        if then is not None:
+            then()
         remove_unused_initializers(graph)
         nodes = ir.traversal.RecursiveGraphIterator(graph)
         used = {n.domain for n in nodes} | {f.domain for f in model.functions.values()}
@@ -232,7 +278,7 @@ def begin(
     linker = linker_type(graph, registry, prepared.opset, knowledge, names, Constants(graph, names))
     call = Call(prepared, linker, sources, targets, straight_through, Through(), set(), Public(names))
     strays: dict[ir.Value, ir.Value] = {}
-    expand_where(graph, linker, lambda node: node.domain == STRAY, strays)
+    expand_where(graph, linker, lambda node: node.domain == STRAY or quantises(node, linker), strays)
     call.replace(strays)
     if straight_through:
         call.through = pass_through(graph, call.sources, linker)

@@ -10,7 +10,7 @@ from gradgen.engine.derive import derive
 from gradgen.engine.prepare import Model
 from gradgen.engine.registry import Registry, registry_of
 from gradgen.transforms.common import begin, check_reduce, paused_collector
-from gradgen.transforms.transpose import push_forward, refuse_nonlinear, weighed, with_mark
+from gradgen.transforms.transpose import push_forward, refuse_nonlinear, with_mark
 
 
 def jvp(
@@ -51,12 +51,10 @@ def jvp(
         given = public.take("tangent", call.wrt, "tangent in", beside=call.of)
         names = public.take("tangent", call.of, "tangent out")
         tangents = [call.input(v, name) for v, name in zip(call.sources, given.values(), strict=True)]
+        graph.outputs.extend(v for v in call.targets if v not in graph.outputs)
         found, replaced = push_forward(graph, call.sources, call.targets, tangents, call.linker)
         refuse_nonlinear(call.linker)
         call.replace(replaced)
-        outputs = call.outputs
-        graph.outputs.clear()
-        graph.outputs.extend(outputs)
         for value, tangent, name in zip(call.targets, found, names.values(), strict=True):
             missing = f"'{value.name}' does not depend on what is varied: its tangent is zero"
             call.output(value, tangent, name, "" if call.stopped else missing)
@@ -79,7 +77,8 @@ def hvp(
         model, wrt, inline, straight_through, registry: as for `jvp`.
         of: names of outputs or intermediate values of one element each; several are added. By default every float
             output.
-        reduce: "sum" takes the sum of the elements of outputs that have more than one.
+        reduce: "sum" takes the sum of the elements of outputs that have more than one, "element" the one that an input
+            `index_<output>` chooses.
 
     Returns:
         A model of the kind that was handed in. Its inputs are the model's own, then `vector_<name>` for each of `wrt`,
@@ -92,16 +91,23 @@ def hvp(
     """
     check_reduce(reduce)
     with paused_collector():
-        call = begin(model, wrt, of, registry_of(registry), inline=inline, straight_through=straight_through)
+        rules = with_mark(registry_of(registry))
+        call = begin(model, wrt, of, rules, inline=inline, straight_through=straight_through)
         graph, linker, public = call.graph, call.linker, call.public
         given = public.take("vector", call.wrt, "vector in")
         names = public.take("hvp", call.wrt, "hvp out")
-        gradients, replaced = derive(graph, call.sources, {v: call.ones(v, reduce) for v in call.targets}, linker)
+        gradients, replaced = derive(graph, call.sources, call.seeds(reduce), linker)
         call.replace(replaced)
         vectors = [call.input(v, name) for v, name in zip(call.sources, given.values(), strict=True)]
-        found, replaced = derive(graph, call.sources, weighed(gradients, vectors, linker), linker)
+        # Forward over reverse: as many nodes as reverse over reverse, or fewer, and right for a gradient whose rules are
+        # no true derivatives too (straight-through), where a Hessian is not symmetric.
+        graph.outputs.extend(call.sources)  # what is read for its shape alone stays
+        asked = list(dict.fromkeys(v for v in gradients if v is not None))
+        pushed, replaced = push_forward(graph, call.sources, asked, vectors, linker)
         call.replace(replaced)
         refuse_nonlinear(linker)
+        products = dict(zip(asked, pushed, strict=True))
+        found = [None if v is None else products[v] for v in gradients]
         graph.outputs.clear()
         for value, product, name in zip(call.sources, found, names.values(), strict=True):
             call.output(value, product, name, f"the gradient does not depend on '{value.name}': its product is zero")

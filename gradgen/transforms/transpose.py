@@ -14,15 +14,14 @@ import onnx_ir as ir
 from gradgen.engine.compound import add, zeros
 from gradgen.engine.derive import derive, plan_graph
 from gradgen.engine.link import Linker
-from gradgen.engine.plan import Step, pull_back
+from gradgen.engine.plan import Step
 from gradgen.engine.registry import Registry
 from gradgen.engine.rows import Form, Row
-from gradgen.engine.simplify import remove_unused
-from gradgen.engine.subgraphs import captures
 from gradgen.engine.values import is_float
 from gradgen.engine.walk import pull, reverse
 from gradgen.errors import GradientError
 from gradgen.rules.lang import INTERNAL, RuleFunction
+from gradgen.transforms.release import Alike, release
 
 Pair = tuple[ir.Value, ir.Value]
 MARK = "Pulled"
@@ -49,14 +48,21 @@ def push_forward(
     steps, replaced = plan_graph(graph, sources, targets, linker)
     targets = [replaced.get(v, v) for v in targets]
     free = [linker.value(f"{v.name}/any", v) for v in targets]
-    found = reverse(steps, dict(zip(targets, free, strict=True)), linker, _pull)
+    alike = Alike(graph)
+
+    def pull_alike(step: Step, incoming: Sequence[ir.Value | None], linker: Linker) -> list[Pair]:
+        pairs = list(_pull(step, incoming, linker))
+        alike.learn(pairs)
+        return pairs
+
+    found = reverse(steps, dict(zip(targets, free, strict=True)), linker, pull_alike)
+    alike.learn([(v, ct) for v in found.values() if (ct := found.total(v)) is not None])
     cotangents = [found.total(replaced.get(v, v)) for v in sources]
     linker.knowledge.purposes.discard("transposed")
     results, _ = derive(graph, free, weighed(cotangents, tangents, linker), linker)
     kept = [v for v in results if v is not None]
     graph.outputs.extend(kept)
-    remove_unused(graph)
-    _release(graph, dict(zip(free, targets, strict=True)), linker)
+    release(graph, free, alike, linker)
     for _ in kept:
         graph.outputs.pop()
     return results, replaced
@@ -74,23 +80,6 @@ def weighed(values: Sequence[ir.Value | None], weights: Sequence[ir.Value], link
 def with_mark(registry: Registry) -> Registry:
     """A registry that knows the internal node too."""
     return registry.extended(_MARKED)
-
-
-def _release(graph: ir.Graph, free: Mapping[ir.Value, ir.Value], linker: Linker) -> None:
-    """Give the free cotangents a content where something still reads them: a shape, or a guard against poles.
-
-    It does not depend on which, since a rule is linear: zeros, of the shape of the target.
-    """
-    for node in [n for n in graph if n.domain == INTERNAL and n.op_type == MARK]:
-        step = node.meta["step"]
-        pairs = dict(pull_back(step, node.inputs, linker.anchored(node)))
-        for operand, result in zip(node.meta["operands"], node.outputs, strict=True):
-            result.replace_all_uses_with(pairs[operand])
-        graph.remove(node, safe=True)
-    for cotangent, value in free.items():
-        if cotangent.uses():
-            first = next(n for n in graph if cotangent in n.inputs or cotangent in captures(n))
-            cotangent.replace_all_uses_with(zeros(linker.anchored(first), value))
 
 
 # Ops that are their own jvp
@@ -171,10 +160,8 @@ def _call(
     while inputs and inputs[-1] is None:
         inputs.pop()
     base = f"{step.origin}/tangent"
-    outputs = []
-    for like, ct in zip(step.outputs, wanted, strict=True):
-        name = linker.names.unique(base) if ct is not None else ""
-        outputs.append(ir.Value(name=name, type=like.type, shape=like.shape))
+    # All outputs: how many there are may be a part of what the op does (Split).
+    outputs = [ir.Value(name=linker.names.unique(base), type=v.type, shape=v.shape) for v in step.outputs]
     attributes = step.node.attributes.values()
     node = ir.Node("", step.node.op_type, inputs, attributes, outputs=outputs, name=linker.names.unique(f"{base}/node"))
     node.metadata_props.update({"gradgen.node": step.origin, "gradgen.rule": "linear"})

@@ -1,0 +1,1 @@
+"""The domain smooth.ops: SmoothAbs, LogCosh and LogMeanExp."""

@@ -1,0 +1,131 @@
+"""Frees a transposed backward pass of the cotangents that it was derived for, which stand for none in particular.
+
+A rule is linear in its cotangent, so that its transpose does not depend on it; what still reads it are shapes, and guards
+against poles, which ask whether it is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from gradgen.engine.compound import zeros
+from gradgen.engine.contract import ir_shape
+from gradgen.engine.link import Linker
+from gradgen.engine.simplify import remove_unused
+from gradgen.engine.subgraphs import captures
+from gradgen.engine.values import Shape
+from gradgen.rules.lang import same_shape
+from gradgen.rules.library import expand_like
+
+
+class Alike:
+    """Values of the forward pass that have the shapes of values of the backward pass."""
+
+    def __init__(self, graph: ir.Graph):
+        self._by_shape: dict[Shape, ir.Value] = {}
+        self.by_value: dict[ir.Value, ir.Value] = {}
+        for value in [*graph.inputs, *(v for node in graph for v in node.outputs if v.name)]:
+            shape = ir_shape(value)
+            if shape is not None and None not in shape and isinstance(value.type, ir.TensorType):
+                self._by_shape.setdefault(shape, value)
+
+    def learn(self, pairs: Sequence[tuple[ir.Value, ir.Value]]) -> None:
+        """The cotangent of a value has its type and shape."""
+        for value, ct in pairs:
+            self.by_value.setdefault(ct, value)
+
+    def find(self, value: ir.Value) -> ir.Value | None:
+        """A value of the forward pass with the shape of this one, or None."""
+        known, shape = self.by_value.get(value), ir_shape(value)
+        return self._by_shape.get(shape) if known is None and shape is not None else known
+
+
+def release(graph: ir.Graph, free: Sequence[ir.Value], alike: Alike, linker: Linker) -> None:
+    """Let nothing read the free cotangents any more.
+
+    Shapes are read from the forward pass. A guard asks of a cotangent that is not zero: the division that it guards has
+    a guard of its own in its transpose. Where something else reads a cotangent, zeros stand for that.
+    """
+    remove_unused(graph)
+    depending = set(free)
+    for node in graph:
+        if any(v in depending for v in (*node.inputs, *captures(node))):
+            depending.update(node.outputs)
+    _read_shapes_elsewhere(graph, depending, alike)
+    _settle_guards(graph, depending, alike, linker)
+    remove_unused(graph)
+    first: dict[ir.Value, ir.Node] = {}
+    for node in graph:
+        for value in (*node.inputs, *captures(node)):
+            if value is not None and value in depending and value in alike.by_value:
+                first.setdefault(value, node)
+    for cotangent, node in first.items():
+        cotangent.replace_all_uses_with(zeros(linker.anchored(node), alike.by_value[cotangent]))
+    remove_unused(graph)
+
+
+def _read_shapes_elsewhere(graph: ir.Graph, depending: set[ir.Value], alike: Alike) -> None:
+    """Read the shapes of what depends on the free cotangents from values of the forward pass, where one has them."""
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        source = node.inputs[0] if not node.domain and node.op_type in ("Shape", "Size") else None
+        if source is not None and source in depending and (other := alike.find(source)) is not None:
+            node.replace_input_with(0, other)
+
+
+def _settle_guards(graph: ir.Graph, depending: set[ir.Value], alike: Alike, linker: Linker) -> None:
+    """Replace what follows from the answer that a cotangent is not zero."""
+    known: dict[ir.Value, np.ndarray] = {}
+    for node in graph:
+        if node.domain or len(node.outputs) != 1 or not any(v in depending for v in node.inputs):
+            continue
+        content = _content(node, depending, known, linker)
+        if content is not None:
+            known[node.outputs[0]] = content
+        elif (passed := _passed(node, known)) is not None:
+            result = node.outputs[0]
+            if not same_shape(ir_shape(passed), ir_shape(result)):
+                if (like := alike.find(result)) is None:
+                    continue
+                passed = linker.anchored(node).library(expand_like, passed, like)
+            result.replace_all_uses_with(passed)
+
+
+def _content(
+    node: ir.Node, depending: set[ir.Value], known: dict[ir.Value, np.ndarray], linker: Linker
+) -> np.ndarray | None:
+    """The one number that a node gives everywhere, or None."""
+    contents = [known.get(v) if v is not None else None for v in node.inputs]
+    kind = node.outputs[0].dtype
+    match node.op_type:
+        case "Equal" if any(_is_zero(v, linker) for v in node.inputs):
+            return np.asarray(False)
+        case "Cast" if contents[0] is not None and kind is not None:
+            return contents[0].astype(kind.numpy())
+        case "Cast" if kind == ir.DataType.BOOL:
+            return np.asarray(True)
+        case "And" if any(c is not None and not c for c in contents):
+            return np.asarray(False)
+        case "Or" if any(c is not None and c for c in contents):
+            return np.asarray(True)
+        case "Not" if contents[0] is not None:
+            return np.asarray(not contents[0])
+    return None
+
+
+def _is_zero(value: ir.Value | None, linker: Linker) -> bool:
+    content: Any = None if value is None else linker.knowledge.constant(value)
+    return content is not None and not np.any(content)
+
+
+def _passed(node: ir.Node, known: dict[ir.Value, np.ndarray]) -> ir.Value | None:
+    """The operand that a node passes on as it is because of what is known of another one, or None."""
+    contents = [known.get(v) if v is not None else None for v in node.inputs]
+    if node.op_type == "Add":
+        return next((node.inputs[1 - k] for k, c in enumerate(contents) if c is not None and not c), None)
+    if node.op_type == "Where" and contents[0] is not None:
+        return node.inputs[1 if contents[0] else 2]
+    return None
