@@ -230,16 +230,15 @@ class _Writer:
 
 
 def _bind_defaults(proto: onnx.FunctionProto, row: Row, opset: int) -> None:
-    """Give a function's required attributes the defaults that the op's schema has."""
+    """Give a function's attributes the defaults that the op's schema has."""
     try:
         schema = onnx.defs.get_schema(row.op_type, NEWEST if row.domain else opset, row.domain)
     except onnx.defs.SchemaError:
         return
-    required = list(proto.attribute)
-    del proto.attribute[:]
-    for name in required:
-        default = schema.attributes[name].default_value if name in schema.attributes else None
-        if default is not None and default.name:
-            proto.attribute_proto.append(default)
-        else:
-            proto.attribute.append(name)
+    defaults = {n: a.default_value for n, a in schema.attributes.items() if a.default_value.name}
+    own = {a.name: a for a in proto.attribute_proto}
+    required = [n for n in proto.attribute if n not in defaults]
+    bound = [defaults.get(n, own.get(n)) for n in [*proto.attribute, *own] if n in defaults or n in own]
+    del proto.attribute[:], proto.attribute_proto[:]
+    proto.attribute.extend(required)
+    proto.attribute_proto.extend(a for a in bound if a is not None)

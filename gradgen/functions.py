@@ -17,6 +17,7 @@ from gradgen.engine.link import Constants, Knowledge, Linker
 from gradgen.engine.names import Names, free_prefix
 from gradgen.engine.opsets import raise_opset
 from gradgen.engine.prepare import learn_constants
+from gradgen.engine.protos import all_nodes
 from gradgen.engine.registry import Registry, Rules, registry_of
 from gradgen.engine.settling import rewrite_nodes
 from gradgen.engine.simplify import merge_common, remove_unused
@@ -37,7 +38,7 @@ def gradient_of_nodes(
     *,
     stop: Sequence[str] = (),
     types: Types | None = None,
-    opset: int | None = None,
+    opset: int | Mapping[str, int] | None = None,
     name: str = "gradient",
     domain: str = "gradgen",
     registry: Registry | None = None,
@@ -52,7 +53,8 @@ def gradient_of_nodes(
             flow through their producers to `xs`. Values that no node computes and that are needed must be in xs or zs.
         stop: names of values that are constants: no derivative flows through them.
         types: the types of values by name; without them a rule that needs a rank or an element type is refused by name.
-        opset: the ai.onnx opset of the nodes; by default 21, or later where the nodes need it.
+        opset: the ai.onnx opset of the nodes, or the versions of the operator sets that they are of by domain, "" for
+            ai.onnx; by default ai.onnx 21, or later where the nodes need it, and version 1 of any other.
         name, domain: of the function.
         registry: rules to use in place of the registered ones.
 
@@ -64,11 +66,12 @@ def gradient_of_nodes(
     Raises:
         GradientError: for unknown names, nodes without a rule, and a random node whose value is needed and not in zs.
     """
-    version = opset or _needed_opset(nodes)
-    function = onnx.helper.make_function(domain, name, [], [], list(nodes), [onnx.helper.make_opsetid("", version)])
-    for node in nodes:
-        if node.domain not in ("", "ai.onnx") and all(o.domain != node.domain for o in function.opset_import):
-            function.opset_import.append(onnx.helper.make_opsetid(node.domain, 1))
+    given = opset if isinstance(opset, Mapping) else {} if opset is None else {"": opset}
+    versions = {("" if d == "ai.onnx" else d): version for d, version in given.items()}
+    domains = {"" if node.domain == "ai.onnx" else node.domain for node in all_nodes(nodes)}
+    imports = {"": versions.get("") or _needed_opset(nodes), **{d: versions.get(d, 1) for d in sorted(domains - {""})}}
+    opsets = [onnx.helper.make_opsetid(d, version) for d, version in imports.items()]
+    function = onnx.helper.make_function(domain, name, [], [], list(nodes), opsets)
     return gradient_of_function(
         function, xs, y, zs, stop=stop, types=types, name=name, domain=domain, registry=registry
     )

@@ -25,8 +25,8 @@ def check_jvp(sample: Sample, rules: Registry | None = None) -> None:
     against <Jᵀ·u, v>, which vjp gives. The tangents have the shapes and types of the outputs.
     """
     rules = rules or registered()
-    built = build(sample)
-    primal = Evaluator(built.model)
+    built = build(sample, rules=rules)
+    primal = Evaluator(built.primal)
     base = primal(built.feeds)
     rng = np.random.default_rng(11)
     u = {n: rng.uniform(0.3, 1.5, base[n].shape) * rng.choice([-1, 1], base[n].shape) for n in built.of}

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,7 +20,7 @@ from gradgen.engine.external import BASE_KEY, settle_external
 from gradgen.engine.protos import imports
 from gradgen.engine.reading import Model, read
 from gradgen.engine.registry import Registry, Rules, registry_of
-from gradgen.errors import GradientError
+from gradgen.errors import GradientError, only_gradient_errors
 from gradgen.feeds import line_of, make_feeds
 from gradgen.pinning import draw, free_draws, number_draws, pin
 from gradgen.request import roles_of
@@ -86,6 +87,13 @@ def verify(
     Raises:
         GradientError: what `vjp` raises; feeds that do not fit; a model that no engine runs at this point.
     """
+    with only_gradient_errors():
+        return _verify(model, wrt, of, feeds, straight_through, registry, seed, each)
+
+
+def _verify(
+    model: Model, wrt: Any, of: Any, feeds: Any, straight_through: bool, registry: Registry | None, seed: int, each: Any
+) -> list[Verification]:
     primal, point = make_feeds(_read(model), feeds, seed)
     primal = runnable(primal, registry_of(registry))
     rules = Rules(registry_of(registry), imports(primal))

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import random
+import warnings
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import onnxruntime as ort
 import pytest
 from click.testing import CliRunner
 from onnx import parser
+from random_graphs import draw_ops, grow
 
 import gradgen
 from gradgen.cli import cli
@@ -247,6 +250,25 @@ def test_control_flow_is_computed_anew_as_a_unit(op):
     assert again(result)["Tanh"] == 1
 
 
+def test_running_statistics_are_updated_once():
+    """onnxruntime may write the new ones over those that it is fed."""
+    proto = model(
+        "g (float[4, 6] x, float[6] s, float[6] mean, float[6] var) => (float[4, 6] y, float[6] m, float[6] v) { "
+        "a = Sin(x) n, m, v = BatchNormalization <training_mode: int = 1> (a, s, s, mean, var) b = Sin(n) c = Exp(b) "
+        "d = Sin(c) y = Mul(d, d) }"
+    )
+    ones = np.ones(6, np.float32)
+    inputs = {"x": feeds()["x"], "s": ones, "mean": ones * 0, "var": ones, "grad_y": np.ones((4, 6), np.float32)}
+    options = {"wrt": ["x", "s"], "of": ["y"]}
+    copies = {k: v.copy() for k, v in inputs.items()}
+    want, result = run(derived(proto, None, **options), copies)[0], derived(proto, ["b"], **options)
+    assert again(result) == {"Sin": 1}
+    got = run(result, inputs)[0]
+    for name in want:
+        np.testing.assert_array_equal(got[name], want[name])
+    np.testing.assert_allclose(got["m"], 0.1 * np.sin(inputs["x"]).mean(0), rtol=1e-5, atol=1e-6)
+
+
 def test_a_skip_connection_is_computed_anew_once():
     proto = ladder(8, tail="s = Mul(t0, t7) y = Mul(s, t2)")
     result = check_same(proto, ["t3", "t5"], seeded(proto, feeds()))
@@ -335,3 +357,39 @@ def test_the_command_line(command, options, tmp_path):
                                     "--checkpoint", "auto"])  # fmt: skip
     assert done.exit_code == 0, done.output
     assert again(onnx.load(tmp_path / "g.onnx"))
+
+
+@pytest.mark.parametrize("seed", [7, 84, 95, 162, 254, *range(300, 312)])
+def test_random_graphs(seed):
+    """Any borders of any graph: the results of the node-by-node run have the same bits."""
+    choices = random.Random(seed)
+    graph = grow(choices, draw_ops(choices, {}))
+    values = graph.feeds()
+    proto = graph.model(values)
+    names = [o for n in proto.graph.node for o in n.output if o]
+    asked = choices.sample(names, min(len(names), choices.randint(1, 4))) if choices.random() < 0.8 else "auto"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gradgen.GradientWarning)
+        plain, result = (gradgen.vjp(proto, wrt=graph.wrt, of=graph.of, checkpoint=c) for c in (None, asked))
+    onnx.checker.check_model(result)
+    rng = np.random.default_rng(seed)
+    inputs = {}
+    for name in [i.name for i in plain.graph.input]:
+        like = np.asarray(values.get(name, graph.values.get(name.removeprefix("grad_"))))
+        inputs[name] = values[name] if name in values else rng.standard_normal(like.shape).astype(like.dtype)
+    want, got = run(plain, inputs)[0], run(result, inputs)[0]
+    for name in want:
+        np.testing.assert_array_equal(got[name], want[name], err_msg=name)
+
+
+def test_cotangents_that_are_sequences():
+    """A block whose results are sequences alone holds nothing back; one with a tensor beside them does."""
+    proto = model(
+        "g (float[4, 6] x) => (float[4, 6] y) { a = Sin(x) s = SplitToSequence <axis: int = 0> (a, one) "
+        "b = ConcatFromSequence <axis: int = 0> (s) c = Sin(b) d = Exp(c) e = Sin(d) y = Mul(e, e) }".replace(
+            "{ a", "<int64 one = {2}> { a"
+        )
+    )
+    inputs = seeded(proto, {"x": feeds()["x"]})
+    for names in (["a"], ["b"], ["c"], ["a", "b", "d"]):
+        check_same(proto, names, inputs)

@@ -10,6 +10,8 @@ import pytest
 from onnx import TensorProto, helper, parser
 
 import gradgen
+from gradgen.engine.registry import Registry, registered
+from gradgen.rules.lang import traced
 
 F32 = helper.make_tensor_type_proto(TensorProto.FLOAT, [3])
 
@@ -220,3 +222,19 @@ def test_equal_nodes_of_an_unknown_op_are_not_merged():
     g (float[3] x) => (float[3] y) { a = my.Noise(x)\n b = my.Noise(x)\n d = Sub(a, b)\n s = Mul(x, x)\n y = Add(s, d) }"""
     proto = gradgen.vjp(parser.parse_model(nodes), wrt=["s"], of=["y"])
     assert [n.op_type for n in proto.graph.node].count("Noise") == 2
+
+
+def test_versions_of_operator_sets_by_domain():
+    """A domain's nodes are of the version that is given: a rule that is registered from version 2 on applies then alone."""
+
+    @traced("dx")
+    def twice_vjp(dy):
+        return dy * 2.0
+
+    registry = Registry(parent=registered())
+    gradgen.register_vjp("mine", "Twice", twice_vjp, inputs=["x"], outputs=["y"], version=2, registry=registry)
+    nodes = [onnx.helper.make_node("Twice", ["x"], ["h"], domain="mine"), onnx.helper.make_node("Exp", ["h"], ["y"])]
+    function = gradgen.gradient_of_nodes(nodes, ["x"], "y", opset={"": 22, "mine": 2}, registry=registry)
+    assert {o.domain: o.version for o in function.opset_import} == {"": 22, "mine": 2}
+    with pytest.raises(gradgen.GradientError, match="Twice"):
+        gradgen.gradient_of_nodes(nodes, ["x"], "y", registry=registry)

@@ -165,11 +165,19 @@ def test_a_branch_says_nothing_of_a_value_outside():
     assert "l" not in ranks_of(text)
 
 
-def test_the_parts_of_a_split_keep_the_rank_of_the_whole():
-    known = ranks_of("""g (float[2,3] x, int64[2] n) => (float[p, q] y) {
-        a, b = Split <axis = -1> (x, n)
-        y = Concat <axis = 0> (b, a) }""")
-    assert known == {"a": 2, "b": 2}
+def test_the_parts_of_a_split_at_sizes_of_run_time_keep_the_rank_of_the_whole():
+    """The body splits the bias at the widths of its operands."""
+    sizes = {"q": [1, 2, 4], "k": [1, 3, 4], "v": [1, 3, 6], "b": [14]}
+    declared = ", ".join(f"float[{', '.join(f'{n}{i}' for i in range(len(s)))}] {n}" for n, s in sizes.items())
+    model = parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]> g ({declared}) => (float[r, s, t] y) '
+        "{ y = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, v, b) }"
+    )
+    feeds = {n: RNG.standard_normal(s).astype(np.float32) for n, s in sizes.items()}
+    ct = RNG.standard_normal((1, 2, 6)).astype(np.float32)
+    found = Evaluator(gradgen.vjp(model, wrt=["b"]), strict=True)({**feeds, "grad_y": ct})["grad_b"]
+    np.testing.assert_allclose(found[8:], ct.sum((0, 1)), rtol=1e-4)  # every row of the weights adds up to 1
+    np.testing.assert_allclose(found[4:8], 0, atol=1e-5)  # a shift of all keys moves no weight
 
 
 def test_the_products_of_queries_and_keys_have_four_dimensions():
@@ -178,3 +186,13 @@ def test_the_products_of_queries_and_keys_have_four_dimensions():
         y, k, v, products = Attention <qk_matmul_output_mode = 1> (l, l, l)
         z = Exp(products) }"""
     assert ranks_of(text, opset=24)["products"] == 4
+
+
+def test_a_rank_that_inference_gets_wrong_is_refused_in_words():
+    """onnx forgets the axis along which output_shape cuts: a gradient model that states the shape does not load."""
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[1,2,4,5] x, float[2,2,5,5] w) => (float[p, q] z) {
+            y = ConvTranspose <output_shape = [8, 4], strides = [2, 1]> (x, w)
+            z = Flatten(y) }""")
+    with pytest.raises(gradgen.GradientError, match="3 dimensions where there are 4.*state the pads"):
+        gradgen.vjp(proto)

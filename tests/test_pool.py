@@ -214,3 +214,13 @@ def test_a_nan_gets_the_cotangent_where_it_is_the_maximum_alone(op, values):
     np.testing.assert_array_equal(x.flat[place], found["y"].item())
     assert place == list(map(str, x.flat)).index(str(x.flat[place])), "the first of them"
     assert found["grad_x"].flat[place] == 5
+
+
+@pytest.mark.parametrize("op", ["GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool"])
+@pytest.mark.parametrize("dims", ["0, 2, 3", "n, 2, 3", "n, c, w"])
+def test_an_empty_batch(op, dims):
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]> g (float[{dims}] x) => (float[a,b,c] y) {{ y = {op} (x) }}'
+    )
+    feeds = {"x": np.zeros((0, 2, 3), np.float32), "grad_y": np.zeros((0, 2, 1), np.float32)}
+    assert Evaluator(gradgen.vjp(model), strict=True)(feeds)["grad_x"].shape == (0, 2, 3)

@@ -675,14 +675,14 @@ def test_clip_jvp(sample):
 
 
 SOFTMAX = [
-    Sample("", "Softmax", 1, 0, {"input": [3, 4], "@selected": True}, {}),
-    Sample("", "Softmax", 1, 1, {"input": [3, 4]}, {}),
-    Sample("", "Softmax", 1, 2, {"input": [2, 3, 4], "axis": 1}, {}),
-    Sample("", "Softmax", 1, 3, {"input": [2, 3, 4], "axis": 0}, {}),
-    Sample("", "Softmax", 1, 4, {"input": [2, 3, 4], "axis": -2}, {}),
-    Sample("", "Softmax", 1, 5, {"input": [5]}, {}),
-    Sample("", "Softmax", 1, 6, {"input": [3, 1]}, {}),
-    Sample("", "Softmax", 1, 7, {"input": [0, 3]}, {}),
+    Sample("", "Softmax", 1, 0, {"input": [3, 4]}, {}),
+    Sample("", "Softmax", 1, 1, {"input": [2, 3, 4], "axis": 1}, {}),
+    Sample("", "Softmax", 1, 2, {"input": [2, 3, 4], "axis": 0}, {}),
+    Sample("", "Softmax", 1, 3, {"input": [2, 3, 4], "axis": -2}, {}),
+    Sample("", "Softmax", 1, 4, {"input": [5]}, {}),
+    Sample("", "Softmax", 1, 5, {"input": [3, 1]}, {}),
+    Sample("", "Softmax", 1, 6, {"input": [0, 3]}, {}),
+    Sample("", "Softmax", 1, 7, {"input": [3, 4], "@selected": True}, {}),
 ]
 
 
@@ -712,14 +712,14 @@ def test_softmax_jvp(sample):
 
 
 LOGSOFTMAX = [
-    Sample("", "LogSoftmax", 1, 0, {"input": [3, 4], "@selected": True}, {}),
-    Sample("", "LogSoftmax", 1, 1, {"input": [3, 4]}, {}),
-    Sample("", "LogSoftmax", 1, 2, {"input": [2, 3, 4], "axis": 1}, {}),
-    Sample("", "LogSoftmax", 1, 3, {"input": [2, 3, 4], "axis": 0}, {}),
-    Sample("", "LogSoftmax", 1, 4, {"input": [2, 3, 4], "axis": -2}, {}),
-    Sample("", "LogSoftmax", 1, 5, {"input": [5]}, {}),
-    Sample("", "LogSoftmax", 1, 6, {"input": [3, 1]}, {}),
-    Sample("", "LogSoftmax", 1, 7, {"input": [0, 3]}, {}),
+    Sample("", "LogSoftmax", 1, 0, {"input": [3, 4]}, {}),
+    Sample("", "LogSoftmax", 1, 1, {"input": [2, 3, 4], "axis": 1}, {}),
+    Sample("", "LogSoftmax", 1, 2, {"input": [2, 3, 4], "axis": 0}, {}),
+    Sample("", "LogSoftmax", 1, 3, {"input": [2, 3, 4], "axis": -2}, {}),
+    Sample("", "LogSoftmax", 1, 4, {"input": [5]}, {}),
+    Sample("", "LogSoftmax", 1, 5, {"input": [3, 1]}, {}),
+    Sample("", "LogSoftmax", 1, 6, {"input": [0, 3]}, {}),
+    Sample("", "LogSoftmax", 1, 7, {"input": [3, 4], "@selected": True}, {}),
 ]
 
 

@@ -255,6 +255,8 @@ UNIQUE = [
     Sample("", "Unique", 1, 1, {"X": [4], "sorted": 0}, {}),
     Sample("", "Unique", 1, 2, {"X": [3, 2], "axis": 0}, {}),
     Sample("", "Unique", 1, 3, {"X": [2, 3], "axis": -1}, {}),
+    Sample("", "Unique", 1, 4, {"X": [0]}, {}),
+    Sample("", "Unique", 1, 5, {"X": [0, 3], "axis": 0}, {}),
 ]
 
 

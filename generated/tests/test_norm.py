@@ -253,6 +253,7 @@ RMSNORMALIZATION = [
         "", "RMSNormalization", 1, 1, {"@opset": 23, "X": [2, 3, 4], "scale": [3, 4], "axis": 1, "epsilon": 0.1}, {}
     ),
     Sample("", "RMSNormalization", 1, 2, {"@opset": 23, "X": [2, 3, 4], "scale": [4], "axis": -1}, {}),
+    Sample("", "RMSNormalization", 1, 3, {"X": [0, 4], "scale": [4], "@opset": 23}, {}),
 ]
 
 

@@ -345,6 +345,7 @@ LPPOOL = [
         {"X": [1, 1, 6, 5], "kernel_shape": [3, 2], "strides": [2, 2], "ceil_mode": 1},
         {"avoid": {"X": [0.0]}},
     ),
+    Sample("", "LpPool", 1, 5, {"X": [0, 1, 4, 4], "kernel_shape": [2, 2]}, {"avoid": {"X": [0.0]}}),
 ]
 
 
@@ -377,6 +378,7 @@ GLOBALLPPOOL = [
     Sample("", "GlobalLpPool", 1, 0, {"X": [2, 3, 3, 2]}, {"avoid": {"X": [0.0]}}),
     Sample("", "GlobalLpPool", 1, 1, {"X": [2, 3, 4], "p": 1}, {"avoid": {"X": [0.0]}}),
     Sample("", "GlobalLpPool", 1, 2, {"X": [1, 2, 2, 2, 2], "p": 3}, {"avoid": {"X": [0.0]}}),
+    Sample("", "GlobalLpPool", 1, 3, {"X": [0, 2, 3]}, {"avoid": {"X": [0.0]}}),
 ]
 
 

@@ -181,3 +181,114 @@ def test_dynamicquantizelinear_jvp(sample):
 @pytest.mark.parametrize("sample", DYNAMICQUANTIZELINEAR, ids=str)
 def test_dynamicquantizelinear_forward(sample):
     check_forward(sample)
+
+
+MICROSOFT_DYNAMICQUANTIZEMATMUL = [
+    Sample(
+        "com.microsoft",
+        "DynamicQuantizeMatMul",
+        1,
+        0,
+        {
+            "A": [3, 4],
+            "B": {"values": [[1, -2], [3, 4], [0, -6], [7, 5]], "dtype": "int8", "constant": True},
+            "b_scale": {"shape": [], "low": 0.1, "high": 0.5},
+            "b_zero_point": {"values": 1, "dtype": "int8", "constant": True},
+            "bias": [2],
+            "@wrt": ["b_scale", "bias"],
+        },
+        {},
+    ),
+    Sample(
+        "com.microsoft",
+        "DynamicQuantizeMatMul",
+        1,
+        1,
+        {
+            "A": [3, 4],
+            "B": {"values": [[1, -2], [3, 4], [0, -6], [7, 5]], "dtype": "int8", "constant": True},
+            "b_scale": {"shape": [2], "low": 0.1, "high": 0.5},
+            "@wrt": ["b_scale"],
+        },
+        {},
+    ),
+]
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_DYNAMICQUANTIZEMATMUL, ids=str)
+def test_microsoft_dynamicquantizematmul_first_order(sample):
+    check_first_order(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_DYNAMICQUANTIZEMATMUL, ids=str)
+def test_microsoft_dynamicquantizematmul_float32(sample):
+    check_float32(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_DYNAMICQUANTIZEMATMUL, ids=str)
+def test_microsoft_dynamicquantizematmul_dynamic(sample):
+    check_dynamic(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_DYNAMICQUANTIZEMATMUL, ids=str)
+def test_microsoft_dynamicquantizematmul_second_order(sample):
+    check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_DYNAMICQUANTIZEMATMUL, ids=str)
+def test_microsoft_dynamicquantizematmul_jvp(sample):
+    check_jvp(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_DYNAMICQUANTIZEMATMUL, ids=str)
+def test_microsoft_dynamicquantizematmul_forward(sample):
+    check_forward(sample)
+
+
+MICROSOFT_MATMULINTEGERTOFLOAT = [
+    Sample(
+        "com.microsoft",
+        "MatMulIntegerToFloat",
+        1,
+        0,
+        {
+            "A": {"values": [[1, 2], [3, 4]], "dtype": "uint8", "constant": True},
+            "B": {"values": [[1, -2], [3, 4]], "dtype": "int8", "constant": True},
+            "a_scale": {"shape": [], "low": 0.1, "high": 0.5},
+            "b_scale": {"shape": [], "low": 0.1, "high": 0.5},
+            "a_zero_point": {"values": 1, "dtype": "uint8", "constant": True},
+            "bias": [2],
+        },
+        {},
+    ),
+]
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_MATMULINTEGERTOFLOAT, ids=str)
+def test_microsoft_matmulintegertofloat_first_order(sample):
+    check_first_order(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_MATMULINTEGERTOFLOAT, ids=str)
+def test_microsoft_matmulintegertofloat_float32(sample):
+    check_float32(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_MATMULINTEGERTOFLOAT, ids=str)
+def test_microsoft_matmulintegertofloat_dynamic(sample):
+    check_dynamic(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_MATMULINTEGERTOFLOAT, ids=str)
+def test_microsoft_matmulintegertofloat_second_order(sample):
+    check_second_order(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_MATMULINTEGERTOFLOAT, ids=str)
+def test_microsoft_matmulintegertofloat_jvp(sample):
+    check_jvp(sample)
+
+
+@pytest.mark.parametrize("sample", MICROSOFT_MATMULINTEGERTOFLOAT, ids=str)
+def test_microsoft_matmulintegertofloat_forward(sample):
+    check_forward(sample)

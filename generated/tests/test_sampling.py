@@ -221,6 +221,7 @@ AFFINEGRID = [
     Sample("", "AffineGrid", 1, 1, {"theta": [1, 2, 3], "size": [1, 1, 3, 2], "align_corners": 1}, {}),
     Sample("", "AffineGrid", 1, 2, {"theta": [2, 3, 4], "size": [2, 1, 2, 3, 2]}, {}),
     Sample("", "AffineGrid", 1, 3, {"theta": [1, 3, 4], "size": [1, 1, 2, 2, 3], "align_corners": 1}, {}),
+    Sample("", "AffineGrid", 1, 4, {"theta": [0, 2, 3], "size": [0, 1, 2, 3]}, {}),
 ]
 
 

@@ -78,6 +78,7 @@ def test_cast_jvp(sample):
 CASTLIKE = [
     Sample("", "CastLike", 1, 0, {"input": [3, 4], "target_type": [2]}, {}),
     Sample("", "CastLike", 1, 1, {"input": [2], "target_type": [], "@wrt": ["input"]}, {}),
+    Sample("", "CastLike", 1, 2, {"input": [0, 3], "target_type": [1]}, {}),
 ]
 
 
@@ -350,6 +351,7 @@ def test_reversesequence_jvp(sample):
 SPACETODEPTH = [
     Sample("", "SpaceToDepth", 1, 0, {"input": [2, 3, 4, 6], "blocksize": 2}, {}),
     Sample("", "SpaceToDepth", 1, 1, {"input": [1, 2, 3, 3], "blocksize": 3}, {}),
+    Sample("", "SpaceToDepth", 1, 2, {"input": [0, 1, 4, 4], "blocksize": 2}, {}),
 ]
 
 
@@ -453,6 +455,18 @@ RANGE = [
         {},
     ),
     Sample("", "Range", 1, 2, {"start": {"values": 2.0}, "limit": {"values": 1.2}, "delta": {"values": 0.5}}, {}),
+    Sample(
+        "",
+        "Range",
+        1,
+        3,
+        {
+            "start": {"values": 2.0, "constant": False},
+            "limit": {"values": 1.0, "constant": False},
+            "delta": {"values": 1.0, "constant": False},
+        },
+        {},
+    ),
 ]
 
 

@@ -24,6 +24,7 @@ DFT = [
     Sample("", "DFT", 1, 9, {"input": [2, 4, 1], "axis": 1, "dft_length": 7, "inverse": 1}, {}),
     Sample("", "DFT", 1, 10, {"input": [2, 4, 2], "axis": 1, "inverse": 1, "onesided": 1}, {}),
     Sample("", "DFT", 1, 11, {"input": [4, 2, 2], "axis": 0, "dft_length": 7, "inverse": 1, "onesided": 1}, {}),
+    Sample("", "DFT", 1, 12, {"input": [0, 4, 1], "axis": 1}, {}),
 ]
 
 
@@ -59,6 +60,7 @@ STFT = [
     Sample("", "STFT", 1, 3, {"signal": [1, 9, 2], "frame_step": 2, "window": [4], "onesided": 0}, {}),
     Sample("", "STFT", 1, 4, {"signal": [2, 9], "frame_step": 5, "window": [3]}, {}),
     Sample("", "STFT", 1, 5, {"signal": [1, 6, 1], "frame_step": 1, "window": [6]}, {}),
+    Sample("", "STFT", 1, 6, {"signal": [0, 8, 1], "frame_step": 2, "frame_length": 4}, {}),
 ]
 
 

@@ -189,6 +189,8 @@ COMPRESS = [
     Sample("", "Compress", 1, 1, {"input": [3, 4], "condition": [False, True, True], "axis": -1}, {}),
     Sample("", "Compress", 1, 2, {"input": [3, 4], "condition": [True, False, False, True, False, True]}, {}),
     Sample("", "Compress", 1, 3, {"input": [2, 2], "condition": [False, False], "axis": 0}, {}),
+    Sample("", "Compress", 1, 4, {"input": [3, 2], "condition": [False, False, False], "axis": 0}, {}),
+    Sample("", "Compress", 1, 5, {"input": [0, 2], "condition": [True], "axis": 1}, {}),
 ]
 
 

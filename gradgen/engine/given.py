@@ -6,6 +6,7 @@ import onnx_ir as ir
 
 from gradgen.engine.registry import Registry
 from gradgen.engine.rows import Form, Row
+from gradgen.engine.subgraphs import graphs
 from gradgen.engine.surgery import remove_node
 from gradgen.rules.lang import INTERNAL, RuleFunction
 
@@ -30,8 +31,13 @@ def with_given(registry: Registry) -> Registry:
 
 
 def remove_given(graph: ir.Graph, same: bool = True) -> None:
-    """Let what reads the internal nodes read the given values, as well as what reads the computed ones where `same`."""
+    """Let what reads the internal nodes read the given values, as well as what reads the computed ones where `same`.
+
+    Those in subgraphs are removed too.
+    """
     for node in list(graph):
+        for inner in graphs(node):
+            remove_given(inner, same)
         if node.domain == INTERNAL and node.op_type == "Given":
             computed, given = node.inputs
             assert computed is not None and given is not None

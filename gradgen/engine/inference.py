@@ -19,11 +19,12 @@ from gradgen.engine.propagation import propagated
 from gradgen.engine.values import Shape, Value
 from gradgen.errors import GradientError
 from gradgen.rules.elements import stated_shape
-from gradgen.rules.products import CORRECTED, Operand
+from gradgen.rules.products import CORRECTED, LOST, Operand
 
 _IR_VERSION = 10
 # What onnx's inference says of operands and attributes that no node can have; it checks some ops, others not at all.
-_CONTRADICTIONS = ("Incompatible dimensions", "Dimension mismatch", "existing shape differ", "Unknown value")
+_CONTRADICTIONS = ("Incompatible dimensions", "Dimension mismatch", "existing shape differ", "incompatible shapes",
+                   "Unknown value", "Unexpected axis value")  # fmt: skip
 
 
 def type_proto(value: Value) -> onnx.TypeProto:
@@ -268,10 +269,10 @@ def _refine(node: Any, schema: onnx.defs.OpSchema) -> None:
     """What onnx's inference leaves open: an element type shared with an input, a shape given by known elements."""
     _share_dtypes(node, schema)
     result = node.outputs[0]
-    if node.op_type in CORRECTED and not node.domain:
+    if node.op_type in LOST and not node.domain:
         attributes = {name: a.value for name, a in node.attributes.items()}
         inputs = [None if v is None else Operand(v.shape, v.peek) for v in node.inputs]
-        found = CORRECTED[node.op_type](attributes, inputs, [v.shape for v in node.outputs])
+        found = LOST[node.op_type](attributes, inputs, [v.shape for v in node.outputs])
         for value, shape in zip(node.outputs, found, strict=True):
             value.shape = shape
     if result.shape is None or None in result.shape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -176,9 +177,7 @@ class Linker:
 
     def finish(self, model: ir.Model) -> None:
         """Add to the model what its nodes need: the bodies of ops that no runtime knows, as functions."""
-        from gradgen.engine.custom import add_functions
-
-        add_functions(model, self.rules)
+        importlib.import_module("gradgen.engine.custom").add_functions(model, self.rules)
 
     def vjp(
         self,

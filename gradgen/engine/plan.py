@@ -90,7 +90,11 @@ def bind_attributes(node: ir.Node, row: Row, linker: Linker) -> dict[str, ir.Att
             known.setdefault(row.output_name(i), linker.knowledge.describe(v, names))
         function = rule_function(row.module, row.defaults)
         resolve = getattr(function, "fn", function)
-        resolved = resolve({k: plain(a) for k, a in attributes.items()}, known)
+        try:
+            resolved = resolve({k: plain(a) for k, a in attributes.items()}, known)
+        except Exception as error:  # attributes that no such node can have
+            place = f"{node.op_type} '{node.name or node.outputs[0].name}'"
+            raise GradientError(f"{place}: {' '.join(str(error).split()) or type(error).__name__}") from error
         attributes.update(ir_attributes(resolved))
     return attributes
 

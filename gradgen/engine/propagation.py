@@ -36,15 +36,23 @@ def propagated(proto: onnx.ModelProto, **options: Any) -> onnx.ModelProto:
         if position in hidden:
             node.domain = _LONG
         for info in hidden.get(position, ()):
-            stated = scope.info(info.name)
-            if not stated.type.tensor_type.HasField("shape"):
-                stated.type.CopyFrom(info.type)
+            _state(scope.info(info.name).type, info.type)
     result = onnx.shape_inference.infer_shapes(copy, data_prop=True, **options)
     for _, node in _nodes(result):
         if node.domain == _LONG:
             node.domain = ""
     result.opset_import.remove(onnx.helper.make_opsetid(_LONG, 1))
     return result
+
+
+def _state(declared: onnx.TypeProto, found: onnx.TypeProto) -> None:
+    """Write into a type what is known of it; what it says itself stays."""
+    if not declared.tensor_type.HasField("shape"):
+        declared.CopyFrom(found)
+        return
+    for dim, known in zip(declared.tensor_type.shape.dim, found.tensor_type.shape.dim, strict=False):
+        if dim.WhichOneof("value") is None:
+            dim.CopyFrom(known)
 
 
 def _nodes(proto: onnx.ModelProto) -> Iterator[tuple[Scope, onnx.NodeProto]]:

@@ -25,10 +25,11 @@ def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
         yield from all_graphs(inner)
 
 
-def all_nodes(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
-    """Every node of a graph or a function, those of subgraphs included."""
-    yield from owner.node
-    for inner in subgraphs(owner.node):
+def all_nodes(owner: onnx.GraphProto | onnx.FunctionProto | Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Every node of a graph or a function, or of these, those of subgraphs included."""
+    nodes = owner.node if isinstance(owner, onnx.GraphProto | onnx.FunctionProto) else list(owner)
+    yield from nodes
+    for inner in subgraphs(nodes):
         yield from all_nodes(inner)
 
 

@@ -19,6 +19,7 @@ from gradgen.engine.shaping import infer_types_of
 from gradgen.engine.subgraphs import discard, free_values, graphs, hoist_initializers
 from gradgen.engine.surgery import remove_node
 from gradgen.engine.values import Shape, is_float
+from gradgen.rules.elements import SCALARS
 
 Deduce = Callable[[onnx.GraphProto], onnx.GraphProto]
 
@@ -37,6 +38,7 @@ def settle(model: ir.Model, rules: Rules, infer: Callable[[ir.Model], ir.Model])
     while True:
         if rewritten := _rewrite(model.graph, rules, _knowledge(model.graph, rules.opset)):
             model = infer(model)
+            _scalars(model.graph, rules)
         before, model = model, _learn_all(model, rules, infer, seen)
         if model is before and not rewritten:
             return model
@@ -71,6 +73,20 @@ def _learn_all(
         if not any([_learn(node, flow, knowledge, deduce) for node, flow in flows]):
             return model
         model = infer(model)
+
+
+def _scalars(graph: ir.Graph, rules: Rules) -> None:
+    """Take the axis off vectors of one element where an op wants scalars: a rewriting has shown that they are vectors."""
+    names = Names.of(graph)
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        for index in SCALARS.get(node.op_type, ()) if node.domain == "" else ():
+            value = node.inputs[index]
+            if value is None or ir_shape(value) != (1,) or node.graph is None:
+                continue
+            scalar = ir.Value(name=names.unique(f"{value.name}/scalar"), type=value.type, shape=ir.Shape([]))
+            squeeze = ir.Node("", "Squeeze", [value], outputs=[scalar], name=names.unique(f"{scalar.name}/Squeeze"))
+            node.graph.insert_before(node, squeeze)
+            node.replace_input_with(index, scalar)
 
 
 def rewrite_nodes(graph: ir.Graph, rules: Rules) -> None:

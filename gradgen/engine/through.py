@@ -19,6 +19,7 @@ from gradgen.engine.rows import Form, Row
 from gradgen.engine.subgraphs import captures, graphs
 from gradgen.engine.values import FLOATS, is_float
 from gradgen.errors import GradientError
+from gradgen.rules import quantised
 from gradgen.rules.lang import INTERNAL
 
 
@@ -43,25 +44,46 @@ class Through:
             old.name = name
 
 
+def quantises(node: ir.Node, linker: Linker) -> bool:
+    """Whether an op's forward body quantises, so that it is the body's nodes that stop a derivative or pass it on.
+
+    Of a node that nothing reads there is no body.
+    """
+    if not any(v.uses() or v.is_graph_output() for v in node.outputs):
+        return False
+    row = linker.rules.of(node)
+    if row is None or row.forward is None or row.straight_through is not None:
+        return False
+    return row.forward.module == quantised.__name__
+
+
 def pass_through(graph: ir.Graph, sources: Sequence[ir.Value], linker: Linker) -> Through:
-    """Add stand-ins for the quantised values that depend on the sources."""
+    """Add stand-ins for the quantised values that depend on the sources, those of subgraphs included."""
     done = Through()
-    active = set(sources)
+    _pass(graph, set(sources), linker, done)
+    return done
+
+
+def _pass(graph: ir.Graph, active: set[ir.Value], linker: Linker, done: Through) -> None:
+    """Add the stand-ins of one graph and those inside it; `active` grows by what depends on its members."""
     nodes = list(graph)
     for node, following in zip(nodes, [*nodes[1:], None], strict=True):
         row = linker.rules.of(node)
-        standing = [v for v in node.inputs if v in done.stand_ins]
+        standing = [v for v in (*node.inputs, *captures(node)) if v in done.stand_ins]
         if not standing and not any(v in active for v in (*node.inputs, *captures(node))):
             continue
+        for inner in graphs(node):
+            _pass(inner, active | {v for v in inner.inputs if is_float(v.dtype)}, linker, done)
         place = Linker(graph, linker.registry, linker.opset, linker.knowledge, linker.names, linker.constants)
         place = place if following is None else place.anchored(following)
         if row is not None and row.straight_through is not None:
             _apply(node, row, row.straight_through, done, active, place)
-        elif standing and not _move(node, done, place) and not _known_zero(node, row, done):
+        elif any(v in done.stand_ins for v in node.inputs) and not (
+            _move(node, done, place) or _known_zero(node, row, done)
+        ):
             done.lost.append(node)
         if any(v in active and kind != "zero" for _, v, kind in edges(node, row)):
             active.update(v for v in node.outputs if is_float(v.dtype))
-    return done
 
 
 def _apply(node: ir.Node, row: Row, form: Form, done: Through, active: set[ir.Value], linker: Linker) -> None:

@@ -193,6 +193,12 @@ def _rank_all(spatial: list[int] | None, *values: Any) -> None:
     for value in values:
         if value.shape is None:
             value.shape = (None,) * rank
+        elif len(value.shape) != rank:
+            # onnx infers so for an output_shape that cuts off what the windows reach, and onnxruntime relies on it.
+            raise GradientError(
+                f"onnx's shape inference gives an operand or the result {len(value.shape)} dimensions where there are "
+                f"{rank}; if the node states output_shape, state the pads that it stands for in its place"
+            )
 
 
 def _flips(W: Any, kernel: list[int] | None, windows: dict[str, Any], group: int) -> bool:

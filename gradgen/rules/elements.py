@@ -19,6 +19,10 @@ Entry = Callable[[Any], Elements]
 ELEMENTS: dict[str, Entry] = {}
 STATED: dict[str, tuple[int, Entry]] = {}
 
+SCALARS = {"Range": (0, 1, 2)}
+"""Inputs that have no axis by the standard, by op. The standard's own body of AffineGrid gives vectors of one element:
+onnxruntime takes these as long as no inference shows what they are, which a branch that is known to be taken does."""
+
 TYPE_ONLY = {("Shape", 0), ("Size", 0), ("CastLike", 1)}
 """Inputs of which an op reads the shape or the type, not the value: (op, position)."""
 

@@ -284,12 +284,16 @@ def global_average_pool_vjp(dY, X):
 @vjp
 def global_max_pool_vjp(dY, X, Y):
     """dX = dY at the first element of each image that is its maximum; at the first NaN where that is NaN."""
-    image = op.Reshape(X, op.Constant(value_ints=[0, 0, -1]))
-    largest = op.Reshape(Y, op.Constant(value_ints=[0, 0, -1]))
+    lead = op.Shape(X, end=2)
+    one = op.Constant(value_ints=[1])
+    flat = op.Concat(lead, op.ReduceProd(op.Shape(X, start=2), keepdims=1), axis=0)
+    single = op.Concat(lead, one, axis=0)
+    image = op.Reshape(X, flat, allowzero=1)
+    largest = op.Reshape(Y, single, allowzero=1)
     # Not the ArgMax of the image: a NaN that the forward pass has passed over is no maximum.
     same = op.Or(op.Equal(image, largest), op.And(op.IsNaN(image), op.IsNaN(largest)))
     first = op.ArgMax(op.Cast(same, to=FLOAT), axis=2, keepdims=1)
-    placed = op.ScatterElements(zeros_like(image), first, op.Reshape(dY, op.Constant(value_ints=[0, 0, -1])), axis=2)
+    placed = op.ScatterElements(zeros_like(image), first, op.Reshape(dY, single, allowzero=1), axis=2)
     dX = reshape_like(placed, X)
     return dX
 

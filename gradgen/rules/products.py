@@ -114,6 +114,9 @@ CORRECTED: dict[str, Callable[[Mapping[str, Any], Operands, Results], Results]] 
     "Einsum": _einsum,
     "Attention": _attention,
     "DFT": _dft,
-    "Split": _split,
 }
 """By op: the shapes of the results, from attributes, inputs, and the shapes that onnx's inference finds."""
+
+LOST = {**CORRECTED, "Split": _split}
+"""The same for nodes of rules. A model's own Split may feed what wants scalars, and is taken as long as no shape is stated:
+onnxruntime's Range, in the standard's body of AffineGrid."""

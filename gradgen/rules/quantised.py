@@ -222,3 +222,17 @@ def qlinearsoftmax_through(X, X_scale, x_zero_point, y_scale, y_zero_point, Y, *
     else:
         y = op.Softmax(x, axis=axis)
     return quantise(y, y_scale, y_zero_point, kind_of(Y, y_zero_point))
+
+
+@forward("Y")
+def dynamic_quantize_matmul(A, B, b_scale, b_zero_point=None, bias=None):
+    """Y = A·(B − zero point)·scale + bias, A quantised to uint8 on the way."""
+    quantised, scale, zero = op.DynamicQuantizeLinear(A, _outputs=3)
+    return matmul_integer_to_float(quantised, B, scale, b_scale, zero, b_zero_point, bias)
+
+
+@forward("Y")
+def matmul_integer_to_float(A, B, a_scale, b_scale, a_zero_point=None, b_zero_point=None, bias=None):
+    """Y = (A − zero point)·(B − zero point)·scales + bias."""
+    y = op.CastLike(op.MatMulInteger(A, B, a_zero_point, b_zero_point), a_scale) * (a_scale * b_scale)
+    return y if bias is None else y + bias

@@ -373,3 +373,22 @@ def _span(value: ir.Value, linker: Any) -> tuple[int, int, int, ir.Value] | None
     axis, before, _ = padded[0]
     size = part.shape.dims[axis]
     return (axis, before, size, part) if isinstance(size, int) else None
+
+
+@pattern("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Slice", "Flatten")
+def moved_off_int8(node: ir.Node, linker: Any) -> ir.Value | None:
+    """What moves the elements of a dequantised int8 tensor reads a copy of them, which is the Max of one operand.
+
+    onnxruntime's optimiser carries the quantisation through such an op, and then makes uint8 of int8 in its zero point,
+    but not in the node that it has added: the model does not load.
+    """
+    source = node.inputs[0]
+    quantised = None if source is None else source.producer()
+    if source is None or quantised is None or quantised.domain or quantised.op_type != "DequantizeLinear":
+        return None
+    if quantised.inputs[0] is None or quantised.inputs[0].dtype not in (None, ir.DataType.INT8):
+        return None
+    copy = linker.node("Max", [source], source, f"{source.name}/copy")
+    result = node.outputs[0]
+    attributes = {name: attr.value for name, attr in node.attributes.items()}
+    return linker.node(node.op_type, [copy, *node.inputs[1:]], result, f"{result.name}/moved", **attributes)

@@ -53,7 +53,7 @@ class Barriers:
         if self._zero is None:
             pieces: dict[ir.DataType, list[ir.Value]] = {}
             for value in _results(self._block):
-                if value.dtype is not None and value.dtype in PLAIN:
+                if isinstance(value.type, ir.TensorType) and value.dtype is not None and value.dtype in PLAIN:
                     pieces.setdefault(value.dtype, []).append(self._first(value))
             if pieces:
                 self._zero = self._sum([self._truth(v) for v in pieces.values()])

@@ -79,7 +79,7 @@ class Checkpoint:
             return
         steady = {node for node in forward if _is_kept(node, linker)}
         free = _free_values(graph, forward, self._inputs, steady)
-        kept = {v for node in steady for v in node.outputs} | {*self._inputs, *graph.outputs}
+        kept = {v for node in steady for v in node.outputs} | self._inputs
         if self._auto:
             cuts, borders = choose(forward, backward, free | kept)
         else:
@@ -235,11 +235,17 @@ def _free_values(
 
 
 def _is_kept(node: ir.Node, linker: Linker) -> bool:
-    """Whether the results of a node are never computed anew: it draws random numbers, or nobody knows that it does not.
+    """Whether the results of a node are never computed anew.
 
-    An op of another domain that has no row may do anything.
+    It draws random numbers, or nobody knows that it does not: an op of another domain that has no row may do anything.
+    Or one of its results is an output of the model, which is there anyway: it may be the next state of one that the
+    node reads, such as running statistics, which a runtime may write over the old one.
     """
-    if linker.draws(node) or any(_is_kept(inner, linker) for graph in graphs(node) for inner in graph):
+    return any(v.is_graph_output() for v in node.outputs) or _may_draw(node, linker)
+
+
+def _may_draw(node: ir.Node, linker: Linker) -> bool:
+    if linker.draws(node) or any(_may_draw(inner, linker) for graph in graphs(node) for inner in graph):
         return True
     return node.domain not in ("", "ai.onnx") and linker.rules.of(node) is None
 

@@ -26,7 +26,7 @@ from gradgen.engine.prepare import Model, Prepared, learn_constants, prepare
 from gradgen.engine.registry import Registry, Rules
 from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_initializers
 from gradgen.engine.subgraphs import all_values
-from gradgen.engine.through import Through, pass_through, stops
+from gradgen.engine.through import Through, pass_through, quantises, stops
 from gradgen.errors import GradientError, GradientWarning, only_gradient_errors
 from gradgen.request import FIXED_KEY, NAMES_KEY, check_fixed, find_values, noted_fixed, noted_roles
 from gradgen.rules.library import zeros_like
@@ -278,7 +278,7 @@ def begin(
     linker = linker_type(graph, registry, prepared.opset, knowledge, names, Constants(graph, names))
     call = Call(prepared, linker, sources, targets, straight_through, Through(), set(), Public(names))
     strays: dict[ir.Value, ir.Value] = {}
-    expand_where(graph, linker, lambda node: node.domain == STRAY, strays)
+    expand_where(graph, linker, lambda node: node.domain == STRAY or quantises(node, linker), strays)
     call.replace(strays)
     if straight_through:
         call.through = pass_through(graph, call.sources, linker)

@@ -12,6 +12,7 @@ from gradgen.testing import (
     check_float32,
     check_second_order,
 )
+from gradgen.testing_forward import check_jvp
 
 RULES = Registry.load(Path(__file__).parent.parent)
 
@@ -43,6 +44,11 @@ def test_ops_smoothabs_second_order(sample):
     check_second_order(sample, RULES)
 
 
+@pytest.mark.parametrize("sample", OPS_SMOOTHABS, ids=str)
+def test_ops_smoothabs_jvp(sample):
+    check_jvp(sample, RULES)
+
+
 OPS_LOGCOSH = [
     Sample("smooth.ops", "LogCosh", 1, 0, {"x": [3, 4]}, {"avoid": {"x": [0.0]}, "kernel": False}),
     Sample("smooth.ops", "LogCosh", 1, 1, {"x": []}, {"avoid": {"x": [0.0]}, "kernel": False}),
@@ -70,6 +76,11 @@ def test_ops_logcosh_second_order(sample):
     check_second_order(sample, RULES)
 
 
+@pytest.mark.parametrize("sample", OPS_LOGCOSH, ids=str)
+def test_ops_logcosh_jvp(sample):
+    check_jvp(sample, RULES)
+
+
 OPS_LOGMEANEXP = [
     Sample("smooth.ops", "LogMeanExp", 1, 0, {"x": [3, 4]}, {"kernel": False}),
     Sample("smooth.ops", "LogMeanExp", 1, 1, {"x": [2, 3, 4], "axis": 1}, {"kernel": False}),
@@ -95,3 +106,8 @@ def test_ops_logmeanexp_dynamic(sample):
 @pytest.mark.parametrize("sample", OPS_LOGMEANEXP, ids=str)
 def test_ops_logmeanexp_second_order(sample):
     check_second_order(sample, RULES)
+
+
+@pytest.mark.parametrize("sample", OPS_LOGMEANEXP, ids=str)
+def test_ops_logmeanexp_jvp(sample):
+    check_jvp(sample, RULES)
