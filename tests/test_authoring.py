@@ -338,3 +338,19 @@ def test_a_circle_of_bodies_is_refused():
     gradgen.op("my.domain", "One", registry=registry)(function("One", "Two"))
     with pytest.raises(gradgen.GradientError, match="my.domain::Two: its body calls itself"):
         gradgen.op("my.domain", "Two", registry=registry)(function("Two", "One"))
+
+
+def test_parameters_are_those_that_the_rules_of_the_registry_differentiate():
+    """A rule that gives no gradient to an input leaves no parameter in it."""
+    text = """<ir_version: 10, opset_import: ["" : 21, "my.domain" : 1]>
+    g (float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}> { y = my.domain.Shift(x, w) }"""
+    registry = gradgen.Registry()
+
+    @script(RULES, default_opset=op)
+    def shift_vjp(dy, x, w):
+        dx = op.Identity(dy)
+        return dx
+
+    gradgen.register_vjp("my.domain", "Shift", shift_vjp, inputs=["x", "w"], registry=registry)
+    assert gradgen.parameters(parser.parse_model(text)) == ["w"]
+    assert gradgen.parameters(parser.parse_model(text), registry=registry) == []

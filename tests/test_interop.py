@@ -333,6 +333,7 @@ def test_scipy_errors():
     refused("fixed: 'x' is in wrt", CLASSIFIER, fixed={"x": X, "label": np.zeros(5, int)})
     refused("the shape of 'x' is not known: give an array in start", CLASSIFIER, fixed={"label": np.zeros(5, int)})
     refused("wrt: 'h' is computed by the model", CLASSIFIER, ["h"], fixed={"x": X, "label": np.zeros(5, int)})
+    refused("reduce is None or 'sum'", TWO_LAYERS, reduce="element")
     f = interop.scipy_objective(ROSENBROCK)
     with pytest.raises(gradgen.GradientError, match=r"the vector has 4 elements, and what is given has shape \[3\]"):
         f(np.zeros(3))

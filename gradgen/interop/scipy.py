@@ -52,6 +52,8 @@ def scipy_objective(
         GradientError: as `value_and_grad`; for names that fit no input or initializer, inputs without a content, and
             variables of unknown shape.
     """
+    if reduce not in (None, "sum"):
+        raise GradientError(f"reduce is None or 'sum' for an objective, which has one value, not {reduce!r}")
     proto = read(model)[0]
     gradient = value_and_grad(proto, wrt, of, reduce=reduce, straight_through=straight_through, registry=registry)
     return Objective(proto, gradient, dict(fixed or {}), dict(start or {}), threads)
