@@ -23,7 +23,7 @@ from gradgen.engine.prepare import learn_constants, prepare
 from gradgen.engine.reading import Model, read
 from gradgen.engine.registry import Registry, registry_of
 from gradgen.engine.simplify import merge_common, remove_unused
-from gradgen.engine.subgraphs import graphs, rename
+from gradgen.engine.subgraphs import graphs, operands, rename
 from gradgen.engine.surgery import clone_graph
 from gradgen.engine.through import Through, stops
 from gradgen.engine.values import is_float
@@ -33,7 +33,7 @@ from gradgen.rules.library import zeros_like
 from gradgen.rules.rewrites import rewrite
 from gradgen.transforms.common import complete, paused_collector
 from gradgen.transforms.gradient_ops import count_gradients, fill_gradients, is_marked, mark_gradients
-from gradgen.transforms.partition import SMALL, operands
+from gradgen.transforms.partition import SMALL
 
 
 def lower_gradient_ops(model: Model, *, portable: bool = False, registry: Registry | None = None) -> Any:
