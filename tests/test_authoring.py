@@ -12,25 +12,11 @@ from onnxscript import opset18 as op18
 from onnxscript import opset21 as op
 from onnxscript import script
 from onnxscript.values import OnnxFunction, Opset
+from own_ops import MINE, swish2
 
 import gradgen
 
-MINE = gradgen.Registry()
 RULES = Opset("my.rules", 1)
-
-
-@gradgen.op("my.domain", "Swish2", registry=MINE)
-def swish2(x, beta: float = 1.0):
-    """y = x·σ(beta·x)."""
-    return x * op.Sigmoid(x * op.CastLike(beta, x))
-
-
-@gradgen.op("my.domain", "Pair", version=2, registry=MINE)
-def pair(x, w, gain: float = 2.0):
-    """Two outputs, one through another op of one's own."""
-    scaled = swish2(x, beta=gain)
-    total = op.ReduceSum(x * w, keepdims=0)
-    return scaled, total
 
 
 MODEL = """<ir_version: 10, opset_import: ["" : OPSET, "my.domain" : 2]>
