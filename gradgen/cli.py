@@ -15,6 +15,7 @@ COMMANDS = {
     "jacobian": "gradgen.commands.transforms",
     "hessian": "gradgen.commands.transforms",
     "verify": "gradgen.commands.verifying",
+    "pair": "gradgen.commands.pair",
     "lower": "gradgen.commands.lowering",
     "parameters": "gradgen.commands.listings",
     "coverage": "gradgen.commands.listings",

@@ -169,16 +169,21 @@ def write_model(result: Any, output: str) -> None:
     sys.stdout.buffer.write(result.SerializeToString())
 
 
-def report(result: Any, output: str, as_json: bool, **more: Any) -> None:
-    """Say what was written: a line, or JSON with the model's signature; on standard error if the model is on output."""
-    nodes = len(result.graph.node)
+def report(result: Any, output: str, as_json: bool, err: bool = False, **more: Any) -> None:
+    """Say what was written: a line, or JSON with the model's signature; on standard error if a model is on output."""
     if as_json:
-        signature = {role: _signature(values) for role, values in (("inputs", result.graph.input),
-                                                                   ("outputs", result.graph.output))}  # fmt: skip
-        text = json.dumps({"output": output, "nodes": nodes, **signature, **more})
+        text = json.dumps({**described(result, output), **more})
     else:
-        text = f"{'standard output' if output == STREAM else Path(output)}: {counted(nodes, 'node')}"
-    click.echo(text, err=output == STREAM)
+        nodes = counted(len(result.graph.node), "node")
+        text = f"{'standard output' if output == STREAM else Path(output)}: {nodes}"
+    click.echo(text, err=err or output == STREAM)
+
+
+def described(result: Any, output: str) -> dict[str, Any]:
+    """What JSON says of a model that was written: the file, the number of nodes, and the signature."""
+    graph = result.graph
+    signature = {"inputs": _signature(graph.input), "outputs": _signature(graph.output)}
+    return {"output": output, "nodes": len(graph.node), **signature}
 
 
 def _signature(values: Any) -> list[dict[str, Any]]:
