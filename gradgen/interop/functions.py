@@ -41,7 +41,8 @@ def needed(package: str, extra: str) -> Any:
         return importlib.import_module(package)
     except ImportError as error:
         raise ImportError(
-            f"gradgen.interop needs {package}, which cannot be imported ({error}): pip install 'onnx-gradgen[{extra}]'"
+            f'gradgen.interop needs {package}, which cannot be imported ({error}): run `pip install -e ".[{extra}]"` in a '
+            "clone of gradgen"
         ) from error
 
 
