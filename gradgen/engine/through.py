@@ -16,7 +16,7 @@ from gradgen.engine.builder import find_schema
 from gradgen.engine.link import Linker
 from gradgen.engine.plan import bind_attributes, operand
 from gradgen.engine.rows import Form, Row
-from gradgen.engine.subgraphs import captures, graphs
+from gradgen.engine.subgraphs import graphs, operands
 from gradgen.engine.values import FLOATS, is_float
 from gradgen.errors import GradientError
 from gradgen.rules import quantised
@@ -69,8 +69,8 @@ def _pass(graph: ir.Graph, active: set[ir.Value], linker: Linker, done: Through)
     nodes = list(graph)
     for node, following in zip(nodes, [*nodes[1:], None], strict=True):
         row = linker.rules.of(node)
-        standing = [v for v in (*node.inputs, *captures(node)) if v in done.stand_ins]
-        if not standing and not any(v in active for v in (*node.inputs, *captures(node))):
+        standing = [v for v in operands(node) if v in done.stand_ins]
+        if not standing and not any(v in active for v in operands(node)):
             continue
         for inner in graphs(node):
             _pass(inner, active | {v for v in inner.inputs if is_float(v.dtype)}, linker, done)
@@ -191,7 +191,7 @@ def stops(
     reaching = set(targets)
     for node in reversed(nodes):
         if any(v in reaching for v in node.outputs):
-            reaching.update(v for v in (*node.inputs, *captures(node)) if v is not None)
+            reaching.update(operands(node))
     lines: list[str] = []
     stopped: set[ir.Value] = set()
     lost = set(through.lost)

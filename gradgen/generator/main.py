@@ -14,7 +14,7 @@ from gradgen.generator import generate
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@click.command(name="generate")
+@click.command(name="generate", context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--rules", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A module of rules of your own."
 )
