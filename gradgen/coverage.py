@@ -13,6 +13,8 @@ from gradgen.engine.rows import Row
 from gradgen.errors import GradientError
 from gradgen.generator.table import admits_floats, schema_of
 
+# As they stand in type constraints, those of sequences and optionals included.
+FLOATS = {"(float16)": "f16", "(bfloat16)": "bf16", "(float)": "f32", "(double)": "f64"}
 OLDEST = 7  # the oldest opset of a model that is taken
 
 
@@ -42,6 +44,27 @@ def disposition(row: Row, index: int) -> str:
         if schema is not None and index < len(schema.inputs) and not admits_floats(schema, schema.inputs[index]):
             return "not float"
     return kind
+
+
+def float_types(row: Row, rows: Sequence[Row]) -> str:
+    """The float types that the op's newest schema for which a row holds allows where its derivative is not zero.
+
+    `rows` are all rows: a later one of the same op ends this one.
+    """
+    later = [r.since for r in rows if (r.domain, r.op_type) == (row.domain, row.op_type) and r.since > row.since]
+    try:
+        newest = onnx.defs.get_schema(row.op_type, domain=row.domain)
+        while later and newest.since_version >= min(later):
+            newest = onnx.defs.get_schema(row.op_type, newest.since_version - 1, row.domain)
+    except onnx.defs.SchemaError:
+        return "–"
+    allowed = {
+        kind
+        for index, formal in enumerate(newest.inputs)
+        if index < len(row.inputs) and disposition(row, index) in ("rule", "body")
+        for kind in formal.types
+    }
+    return ", ".join(short for kind, short in FLOATS.items() if any(kind in text for text in allowed)) or "–"
 
 
 def coverage_rows(ops: Sequence[str] = (), registry: Registry | None = None) -> list[tuple[str, str, str, str]]:

@@ -26,6 +26,8 @@ _DTYPE_ATTRIBUTES = {"to", "dtype", "output_datatype", "softmax_precision"}
 _INEXACT = {"Celu", "Gelu", "GroupNormalization", "LayerNormalization", "RMSNormalization", "Shrink"}
 # Operators that onnxruntime loads in float64 and refuses when they run.
 _SINGLE = {"GRU", "LSTM"}
+# Operators whose result lies in the memory of their input, at least where onnxruntime plans it so.
+_VIEWS = {"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
 RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
 
@@ -108,6 +110,7 @@ def _load_reference(model: onnx.ModelProto) -> Callable[[Mapping[str, np.ndarray
         evaluate_ops,
         evaluate_ops_attention,
         evaluate_ops_data,
+        evaluate_ops_ml,
         evaluate_ops_recurrent,
         evaluate_ops_signal,
         evaluate_ops_windows,
@@ -121,6 +124,7 @@ def _load_reference(model: onnx.ModelProto) -> Callable[[Mapping[str, np.ndarray
         evaluate_ops,
         evaluate_ops_attention,
         evaluate_ops_data,
+        evaluate_ops_ml,
         evaluate_ops_recurrent,
         evaluate_ops_signal,
         evaluate_ops_windows,
@@ -167,7 +171,27 @@ def _obstacle(model: onnx.ModelProto) -> str:
             return f"{node.op_type}: onnxruntime computes it in float32"
         if double and node.op_type in _SINGLE:
             return f"{node.op_type}: onnxruntime has no float64 kernel"
+    if any(_overwrites(node, model.graph) for node in _nodes(model.graph)):
+        return "BatchNormalization: onnxruntime overwrites its scale or bias where its mean or variance is the same one"
     return ""
+
+
+def _overwrites(node: onnx.NodeProto, graph: onnx.GraphProto) -> bool:
+    """Whether a BatchNormalization in training mode has one value as a statistic and as scale or bias.
+
+    onnxruntime (1.32, CPU) writes the running statistics into the memory of the old ones before it reads the others.
+    """
+    if node.op_type != "BatchNormalization" or len(node.output) < 2 or len(node.input) < 5:
+        return False
+    views = {n.output[0]: n.input[0] for n in _nodes(graph) if n.op_type in _VIEWS}
+
+    def root(name: str) -> str:
+        while name in views:
+            name = views[name]
+        return name
+
+    parameters, statistics = node.input[1:3], node.input[3:5]
+    return not {root(n) for n in parameters}.isdisjoint(root(n) for n in statistics)
 
 
 def may_drop(node: onnx.NodeProto) -> bool:

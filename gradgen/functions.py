@@ -11,6 +11,7 @@ import onnx_ir as ir
 from gradgen.engine.builder import BodyNode, find_schema
 from gradgen.engine.compound import zeros
 from gradgen.engine.derive import derive
+from gradgen.engine.expand import expand_where
 from gradgen.engine.given import remove_given, with_given
 from gradgen.engine.inference import infer_types, set_type
 from gradgen.engine.link import Constants, Knowledge, Linker
@@ -22,10 +23,12 @@ from gradgen.engine.registry import Registry, Rules, registry_of
 from gradgen.engine.settling import rewrite_nodes
 from gradgen.engine.simplify import merge_common, remove_unused
 from gradgen.engine.subgraphs import free_values, graphs
+from gradgen.engine.through import Through, pass_through, quantises
 from gradgen.engine.values import Value, is_float
 from gradgen.errors import GradientError
 from gradgen.request import name_list
 from gradgen.rules.lang import INTERNAL, OPSET
+from gradgen.transforms.common import say_stops
 
 Types = Mapping[str, onnx.TypeProto]
 
@@ -37,6 +40,7 @@ def gradient_of_nodes(
     zs: Sequence[str] = (),
     *,
     stop: Sequence[str] = (),
+    straight_through: bool = False,
     types: Types | None = None,
     opset: int | Mapping[str, int] | None = None,
     name: str = "gradient",
@@ -52,6 +56,8 @@ def gradient_of_nodes(
         zs: names of further values that the function takes: they are read instead of recomputed, and derivatives still
             flow through their producers to `xs`. Values that no node computes and that are needed must be in xs or zs.
         stop: names of values that are constants: no derivative flows through them.
+        straight_through: pass derivatives through quantisation, as for `vjp`; by default a GradientWarning names what
+            stops them.
         types: the types of values by name; without them a rule that needs a rank or an element type is refused by name.
         opset: the ai.onnx opset of the nodes, or the versions of the operator sets that they are of by domain, "" for
             ai.onnx; by default ai.onnx 21, or later where the nodes need it, and version 1 of any other.
@@ -73,8 +79,9 @@ def gradient_of_nodes(
     opsets = [onnx.helper.make_opsetid(d, version) for d, version in imports.items()]
     function = onnx.helper.make_function(domain, name, [], [], list(nodes), opsets)
     return gradient_of_function(
-        function, xs, y, zs, stop=stop, types=types, name=name, domain=domain, registry=registry
-    )
+        function, xs, y, zs, stop=stop, straight_through=straight_through, types=types, name=name, domain=domain,
+        registry=registry,
+    )  # fmt: skip
 
 
 def gradient_of_function(
@@ -84,6 +91,7 @@ def gradient_of_function(
     zs: Sequence[str] = (),
     *,
     stop: Sequence[str] = (),
+    straight_through: bool = False,
     types: Types | None = None,
     name: str | None = None,
     domain: str | None = None,
@@ -111,15 +119,22 @@ def gradient_of_function(
     learn_constants(graph, knowledge, opset)
     linker = Linker(graph, registry, opset, knowledge, names, Constants(graph, names))
     seed = ir.Value(name=names.unique("dy"), type=target.type, shape=target.shape)
-    constant = [values[n] for n in stop]
-    found, _ = derive(graph, sources, {_active(target, graph): seed}, linker, constant)
+    supplying = [n for n in graph if n.domain == INTERNAL]
+    graph.outputs.append(_active(target, graph))  # so that it is kept, and followed where it is replaced
+    expanded: dict[ir.Value, ir.Value] = {}
+    expand_where(graph, linker, lambda node: quantises(node, linker), expanded)
+    through = pass_through(graph, sources, linker) if straight_through else Through()
+    say_stops(graph, sources, graph.outputs, linker, through)
+    constant = [through.replaced.get(v, v) for v in (expanded.get(values[n], values[n]) for n in stop)]
+    found, _ = derive(graph, sources, {graph.outputs[0]: seed}, linker, constant)
     outputs = []
     for x, source, ct in zip(xs, sources, found, strict=True):
         value = zeros(linker, source) if ct is None else ct
         outputs.append(linker.publish(value, names.add(f"{prefix}{x}"), source))
     graph.outputs.clear()
     graph.outputs.extend(outputs)
-    remove_given(graph)
+    remove_given(graph, supplying)
+    through.restore_names()
     remove_unused(graph)
     merge_common(graph, linker.draws)
     inputs = [*sources, *supplied.values(), seed]

@@ -99,7 +99,9 @@ def _judge_at(graph: RandomGraph, feeds: Arrays) -> Verdict:
     base = {name: np.asarray(value) for name, value in base.items()}
     if any(base[o].shape != own[o].shape or not np.isfinite(base[o]).all() for o in graph.of):
         return Verdict("discarded", "in float64 the outputs have another shape, or are not finite")
-    if any(np.abs(base[o] - own[o]).max() > 1e-2 * max(1, np.abs(own[o]).max()) for o in graph.of):
+    # What rounds or chooses otherwise in float64 (a quantiser at a tie, BatchNormalization whose bias onnxruntime
+    # overwrites) computes something else, and so does its gradient: there is nothing to hold the float32 one against.
+    if any(np.abs(base[o] - own[o]).max() > LOOSE * max(1, np.abs(own[o]).max()) for o in graph.of):
         return Verdict("discarded", "in float64 the outputs are others than in float32")
     try:
         wide, _ = _run(_in_float64(gradient), {n: _wide(a) for n, a in {**point, **seeds}.items()})

@@ -191,3 +191,53 @@ def test_feeds_are_left_alone():
     evaluator(model, strict=True)(feeds)
     for name, array in before.items():
         np.testing.assert_array_equal(feeds[name], array, err_msg=name)
+
+
+TRAINED = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[4,2] x, float[2] scale, float[2] bias, float[2] mean, float[2] var) => (float[4,2] y) {
+    %s
+    y, m, v = BatchNormalization <training_mode = 1> (x, %s)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("before", "read", "engine"),
+    [
+        ("", "scale, bias, mean, var", "onnxruntime"),
+        ("", "scale, bias, bias, var", "reference"),
+        ("", "scale, bias, mean, scale", "reference"),
+        ("n = Constant <value_ints = [2]> () s = Reshape(bias, n)", "scale, bias, s, var", "reference"),
+    ],
+)
+def test_a_bias_that_is_the_mean_too_is_not_overwritten(before, read, engine):
+    rng = np.random.default_rng(0)
+    feeds = {n: rng.uniform(0.5, 2, 2).astype(np.float32) for n in ("scale", "bias", "mean", "var")}
+    feeds["x"] = rng.standard_normal((4, 2)).astype(np.float32)
+    run = evaluator(onnx.parser.parse_model(TRAINED % (before, read)))
+    assert run.engine == engine
+    x = feeds["x"]
+    expected = (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5) * feeds["scale"] + feeds["bias"]
+    np.testing.assert_allclose(run(feeds)["y"], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("labels", [{"classlabels_ints": [4, 1, 5]}, {"classlabels_strings": ["4", "1", "5"]}])
+def test_a_linear_classifier_takes_the_best_class(labels):
+    weights = [0.5, -0.3, 0.2, 0.7, 0.1, 0.9]
+    node = onnx.helper.make_node(
+        "SVMClassifier", ["x"], ["label", "scores"], domain="ai.onnx.ml", coefficients=weights, rho=[0.1],
+        kernel_type="LINEAR", kernel_params=[0.0, 0.0, 0.0], **labels,
+    )  # fmt: skip
+    x = onnx.helper.make_tensor_value_info("x", TensorProto.DOUBLE, [5, 2])
+    kind = TensorProto.INT64 if "classlabels_ints" in labels else TensorProto.STRING
+    outputs = [
+        onnx.helper.make_tensor_value_info("label", kind, [5]),
+        onnx.helper.make_tensor_value_info("scores", TensorProto.FLOAT, [5, 3]),
+    ]
+    opsets = [onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("ai.onnx.ml", 3)]
+    graph = onnx.helper.make_graph([node], "g", [x], outputs)
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    data = np.random.default_rng(3).standard_normal((5, 2))
+    expected = np.array([4, 1, 5])[(data @ np.reshape(weights, (3, 2)).T).argmax(1)]
+    for prefer in ("onnxruntime", "reference"):
+        run = evaluator(model, prefer=prefer, strict=True)
+        assert [int(v) for v in run({"x": data})["label"]] == expected.tolist()

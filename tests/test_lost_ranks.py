@@ -11,7 +11,9 @@ from onnx import parser
 import gradgen
 from gradgen.differences import jacobian_fd
 from gradgen.engine.inference import infer_shapes
+from gradgen.engine.prepare import infer
 from gradgen.engine.ranks import recover_ranks
+from gradgen.engine.registry import registered
 from gradgen.evaluate import Evaluator
 
 RNG = np.random.default_rng(4)
@@ -73,6 +75,32 @@ def test_convolutions(op, lose):
 
 def test_a_convolution_with_one_element():
     check(*lost("Conv <kernel_shape = [1]> (x, w)", {"x": [2, 3, 5], "w": [4, 3, 1]}, "w", "double[p, q, r]"))
+
+
+RECURRENT = {"x": [3, 2, 3], "w": [1, 6, 3], "r": [1, 6, 2], "b": [1, 12], "h": [1, 2, 2]}
+
+
+@pytest.mark.parametrize("lose", [*RECURRENT, "xwrbh"])
+@pytest.mark.parametrize(("op", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_recurrent_layers(op, gates, lose):
+    shapes = {**RECURRENT, "w": [1, 2 * gates, 3], "r": [1, 2 * gates, 2], "b": [1, 4 * gates]}
+    check(*lost(f"{op} <hidden_size = 2> (x, w, r, b, , h)", shapes, lose, "double[p, q, r, s]"))
+
+
+@pytest.mark.parametrize("lose", ["x", "s", "b"])
+def test_the_scale_and_bias_of_a_channel(lose):
+    shapes = {"x": [2, 3, 4], "s": [3], "b": [3]}
+    check(*lost("InstanceNormalization (x, s, b)", shapes, lose, "double[p, q, r]"))
+
+
+def test_a_body_states_the_element_type_where_the_rank_is_open():
+    """The rank of a convolution with a kernel of unknown size is lost; what reshapes its result states it again."""
+    text = """g (float[2, 2, 5] x, float[m, c, k] f, int64[3] s) => (float[p, q, r] y)
+        { c = com.microsoft.FusedConv <activation = "Relu"> (x, f) a = Reshape (c, s) y = Sin (a) }"""
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]> {text}')
+    known = {v.name: v.type.tensor_type for v in infer(model, registered()).graph.value_info}
+    assert known["c"].elem_type == known["a"].elem_type == onnx.TensorProto.FLOAT
+    assert len(known["a"].shape.dim) == 3
 
 
 @pytest.mark.parametrize("lose", ["a", "b", "ab"])

@@ -6,13 +6,15 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import numpy as np
 import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_graph_checks import differentiated, judge
 from random_graph_parts import STOPPING
-from random_graphs import all_ops, grow
+from random_graph_values import Leaf
+from random_graphs import RandomGraph, all_ops, grow
 
 import gradgen
 
@@ -72,3 +74,17 @@ def test_a_wrong_gradient_is_seen(monkeypatch):
     assert {judge(graph).kind for graph in graphs} == {"right"}
     monkeypatch.setattr(gradgen, "vjp", wrong)
     assert [judge(graph).kind for graph in graphs].count("wrong") >= 6
+
+
+@pytest.mark.parametrize(("tenth", "kind"), [(0.1, "discarded"), (0.12, "right")])
+def test_nothing_is_compared_where_float32_rounds_to_another_value(tenth, kind):
+    """5·0.1 is 0.5 in float32, and rounds to 0; the float64 copy has a little more and rounds to 1."""
+    held = {"x": tenth, "five": 5.0, "base": 200.0, "w": 0.7}
+    leaves = [Leaf(n, np.full(3, v, np.float32), n == "w", False, [3]) for n, v in held.items()]
+    make = onnx.helper.make_node
+    nodes = [
+        make("Mul", ["x", "five"], ["p"]), make("Round", ["p"], ["r"]), make("Add", ["r", "base"], ["s"]),
+        make("Mul", ["s", "w"], ["y"]),
+    ]  # fmt: skip
+    values = {name: np.zeros(3, np.float32) for name in "prsy"}
+    assert judge(RandomGraph(nodes, leaves, values, 21, {}, ["w"], ["y"], [])).kind == kind

@@ -310,3 +310,49 @@ def test_a_scan_that_reads_a_sequence_is_refused_by_name():
     check(model(text), {"x": draw(3, 2), "w": draw(2)}, wrt=["x"])
     with pytest.raises(gradgen.GradientError, match="'s'.*write a Loop"):
         derive(model(text), ["w"])
+
+
+OPTIONAL_OR_HELD = {
+    # As in onnx's own node test of a Loop that begins with an optional sequence.
+    "a sequence leaves": """g (int64 n, double[2] x, double[2] w) => (double[A] y) {
+        s = SequenceConstruct(x) o = Optional(s)
+        r = Loop(n, , o) <body = b (int64 i, bool c, optional(seq(double[2])) a) => (bool g, seq(double[2]) e) {
+            g = Identity(c) has = OptionalHasElement(a)
+            h = If(has) < then_branch = t () => (seq(double[2]) p) { p = OptionalGetElement(a) },
+                          else_branch = f () => (seq(double[2]) q) { q = SequenceConstruct(w) } >
+            z = Constant <value_int = -1> () l = SequenceAt(h, z) m = Mul(l, w) e = SequenceInsert(h, m) }>
+        y = ConcatFromSequence <axis = 0> (r) }""",
+    "a sequence enters": """g (int64 n, double[2] x, double[2] w) => (double[A] y) {
+        s = SequenceConstruct(x)
+        r = Loop(n, , s) <body = b (int64 i, bool c, seq(double[2]) a) => (bool g, optional(seq(double[2])) e) {
+            g = Identity(c) z = Constant <value_int = -1> () l = SequenceAt(a, z) m = Mul(l, w)
+            k = SequenceInsert(a, m) e = Optional(k) }>
+        h = OptionalGetElement(r) y = ConcatFromSequence <axis = 0> (h) }""",
+    "a tensor enters": """g (int64 n, double[2] x, double[2] w) => (double[2] y, double[2] v) {
+        v, r = Loop(n, , w, x) <body = b (int64 i, bool c, double[2] d, double[2] a)
+                                => (bool g, double[2] d1, optional(double[2]) e) {
+            g = Identity(c) m = Mul(a, w) d1 = Add(d, m) e = Optional(m) }>
+        y = OptionalGetElement(r) }""",
+}
+
+
+@pytest.mark.parametrize("trips", [0, 1, 3])
+@pytest.mark.parametrize("case", OPTIONAL_OR_HELD)
+def test_a_loop_carries_an_optional_or_what_it_holds(case, trips):
+    """What enters an iteration as one of them leaves it as the other: onnxruntime takes both for an optional."""
+    text = OPTIONAL_OR_HELD[case]
+    check(model(text), {"n": np.int64(trips), "x": draw(2), "w": draw(2)})
+
+
+def test_a_loop_that_begins_with_nothing():
+    """The optional is an input, and empty: the first iteration makes the sequence that the later ones extend."""
+    text = OPTIONAL_OR_HELD["a sequence leaves"]
+    text = text.replace("double[2] x,", "optional(seq(double[2])) o,").replace(
+        "s = SequenceConstruct(x) o = Optional(s)", ""
+    )
+    first = derive(model(text), ["w"])
+    w, ct = draw(2), draw(8)
+    found = run(first, {"n": np.array(3), "o": None, "w": w, "grad_y": ct})
+    np.testing.assert_allclose(found["y"], np.concatenate([w, w**2, w**3, w**4]))
+    powers = np.arange(1, 5)[:, None] * w ** np.arange(4)[:, None]
+    np.testing.assert_allclose(found["grad_w"], (ct.reshape(4, 2) * powers).sum(0))

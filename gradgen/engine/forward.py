@@ -110,8 +110,10 @@ def _run(node: onnx.NodeProto, row: Row, values: list[Value | None], rules: Rule
     dims = {d for v in values if v is not None and v.shape is not None for d in v.shape if isinstance(d, str)}
     found: dict[int, Value] = {}
     for name, result in template.outputs.items():
-        if isinstance(result, Value) and result.dtype is not None and result.shape is not None:
-            shape = tuple(d if isinstance(d, int) or d in dims else None for d in result.shape)
+        if isinstance(result, Value) and result.dtype is not None:
+            shape = result.shape  # where even the rank is open, what reads the value may still state it
+            if shape is not None:
+                shape = tuple(d if isinstance(d, int) or d in dims else None for d in shape)
             peer = arguments.get(row.like.get(name, ""))
             found[wanted[name]] = Value(result.dtype if peer is None else peer.dtype, shape)
     return found

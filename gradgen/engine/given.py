@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import onnx_ir as ir
 
 from gradgen.engine.registry import Registry
@@ -30,8 +32,8 @@ def with_given(registry: Registry) -> Registry:
     return registry.extended(GIVEN)
 
 
-def remove_given(graph: ir.Graph, same: bool = True) -> None:
-    """Let what reads the internal nodes read the given values, as well as what reads the computed ones where `same`.
+def remove_given(graph: ir.Graph, same: Collection[ir.Node] = ()) -> None:
+    """Let what reads the internal nodes read the given values, as well as what reads the computed ones of `same`.
 
     Those in subgraphs are removed too.
     """
@@ -43,5 +45,5 @@ def remove_given(graph: ir.Graph, same: bool = True) -> None:
             assert computed is not None and given is not None
             ir.convenience.replace_all_uses_with(node.outputs[0], given, replace_graph_outputs=True)
             remove_node(node)
-            if same:
+            if node in same:
                 ir.convenience.replace_all_uses_with(computed, given)

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from gradgen.engine.activity import analyse, edges
+from gradgen.engine.activity import analyse, analyse_body, edges
 from gradgen.engine.builder import find_schema
+from gradgen.engine.flow import flows_of
 from gradgen.engine.link import Linker
 from gradgen.engine.plan import bind_attributes, operand
 from gradgen.engine.rows import Form, Row
@@ -29,7 +30,7 @@ class Through:
 
     Attributes:
         stand_ins: the float stand-in of each quantised value.
-        lost: nodes that read stand-ins, without a body that passes them on.
+        lost: nodes that read stand-ins, without a body that passes them on, or whose subgraphs make them.
         replaced: float values by the ones that took their names, with the derivative of a body.
     """
 
@@ -76,6 +77,8 @@ def _pass(graph: ir.Graph, active: set[ir.Value], linker: Linker, done: Through)
             _pass(inner, active | {v for v in inner.inputs if is_float(v.dtype)}, linker, done)
         place = Linker(graph, linker.registry, linker.opset, linker.knowledge, linker.names, linker.constants)
         place = place if following is None else place.anchored(following)
+        if any(v in done.stand_ins for inner in graphs(node) for v in inner.outputs):
+            done.lost.append(node)  # a quantised value leaves, or is carried on, without its stand-in
         if row is not None and row.straight_through is not None:
             _apply(node, row, row.straight_through, done, active, place)
         elif any(v in done.stand_ins for v in node.inputs) and not (
@@ -138,6 +141,10 @@ def _move(node: ir.Node, done: Through, linker: Linker) -> bool:
 
     Returns whether it is such a node.
     """
+    if node.domain == INTERNAL:  # the value that a caller supplies has the derivative of the computed one
+        computed = next(done.stand_ins[v] for v in node.inputs if v in done.stand_ins)
+        done.stand_ins[node.outputs[0]] = _stand_in(node.outputs[0], computed, linker)
+        return True
     schema = find_schema(node.op_type, node.domain, linker.opset)
     if schema is None or graphs(node):
         return False
@@ -177,20 +184,86 @@ def stops(
     graph: ir.Graph, sources: Sequence[ir.Value], targets: Sequence[ir.Value], linker: Linker,
     through: Through,
 ) -> tuple[list[str], set[ir.Value]]:  # fmt: skip
-    """What stops a derivative between sources and targets though the target depends on it.
+    """What stops a derivative between sources and targets though the target depends on it, in subgraphs too.
 
     Returns a line for each node that makes a quantised or integer value of a value that carries a derivative, and the
     sources whose derivatives stop there.
     """
-    passed = through.stand_ins
-    rows = {n: linker.rules.of(n) for n in graph}
-    if not any(row is not None and row.straight_through is not None for row in rows.values()):
+    nodes = ir.traversal.RecursiveGraphIterator(graph)
+    if not any(row is not None and row.straight_through is not None for row in map(linker.rules.of, nodes)):
         return [], set()
-    nodes = list(graph)
-    active = analyse(nodes, sources, targets, linker.rules).active
-    reaching = set(targets)
+    search = _Search(sources, linker, through)
+    search.look(list(graph), analyse(list(graph), sources, targets, linker.rules).active, set(targets))
+    return search.lines, search.stopped
+
+
+class _Search:
+    """Looks for what stops derivatives in a graph, then in the graphs inside it."""
+
+    def __init__(self, sources: Sequence[ir.Value], linker: Linker, through: Through) -> None:
+        self.sources, self.rules = sources, linker.rules
+        self.passed, self.lost = through.stand_ins, set(through.lost)
+        # What the inputs of subgraphs are, outside and in the iteration before.
+        self.entered: dict[ir.Value, list[ir.Value]] = {}
+        self.lines: list[str] = []
+        self.stopped: set[ir.Value] = set()
+
+    def look(self, nodes: Sequence[ir.Node], active: set[ir.Value], reaching: set[ir.Value]) -> None:
+        """Look through a graph's nodes; `active` values carry a derivative, and targets depend on `reaching` ones."""
+        _reach(nodes, reaching)
+        for node in nodes:
+            row = self.rules.of(node)
+            ended = [v for v in self._ended(node, row, active) if v in reaching]
+            read = [v for v in (*node.inputs, *captures(node)) if v is not None]
+            carrying = [v for v in (self.passed.get(v, v) for v in read) if v in active]
+            if ended and carrying:
+                origins = self._origins(carrying, active)
+                listed = ", ".join(f"'{v.name}'" for v in origins)
+                self.lines.append(f"'{ended[0].name}' = {node.op_type} stops the gradient of {listed}")
+                self.stopped.update(origins)
+            for flow in flows_of(node, row):
+                inside = flow.targets(node, reaching)
+                while True:  # what is carried on reaches a target in a later iteration
+                    _reach(list(flow.graph), inside)
+                    carried = {flow.graph.outputs[o] for o, j in flow.repeats if flow.graph.inputs[j] in inside}
+                    if carried <= inside:
+                        break
+                    inside |= carried
+                pairs = [(j, node.inputs[i]) for i, j in flow.enters]
+                for j, value in [*pairs, *((j, flow.graph.outputs[o]) for o, j in flow.repeats)]:
+                    if value is not None:
+                        self.entered.setdefault(flow.graph.inputs[j], []).append(value)
+                own = analyse_body(flow, node, active, frozenset(), self.rules).active
+                self.look(list(flow.graph), active | own, inside)
+
+    def _ended(self, node: ir.Node, row: Row | None, active: set[ir.Value]) -> list[ir.Value]:
+        """The outputs of a node to which its derivative is known to be zero."""
+        if node in self.lost:
+            return sorted(node.outputs, key=lambda v: is_float(v.dtype))
+        if row is None or row.straight_through is None or any(v in self.passed for v in node.outputs):
+            return []
+        kinds = [kind for _, v, kind in edges(node, row) if v in active]
+        blocked = bool(kinds) and all(kind == "zero" for kind in kinds)
+        return [v for v in node.outputs if blocked or not is_float(v.dtype)]
+
+    def _origins(self, carrying: Sequence[ir.Value], active: set[ir.Value]) -> list[ir.Value]:
+        """The sources that values carry derivatives of."""
+        pending, seen = list(carrying), set(carrying)
+        while pending:
+            value = pending.pop()
+            node = value.producer()
+            behind = self.entered.get(value, []) if node is None else [*node.inputs, *captures(node)]
+            fresh = [v for v in behind if v is not None and v in active and v not in seen]
+            pending.extend(fresh)
+            seen.update(fresh)
+        return [v for v in self.sources if v in seen]
+
+
+def _reach(nodes: Sequence[ir.Node], reaching: set[ir.Value]) -> None:
+    """Add what values depend on, in whatever way."""
     for node in reversed(nodes):
         if any(v in reaching for v in node.outputs):
+<<<<<<< HEAD
             reaching.update(operands(node))
     lines: list[str] = []
     stopped: set[ir.Value] = set()
@@ -226,3 +299,6 @@ def _origins(pending: list[ir.Value | None], active: set[ir.Value], sources: Seq
         pending.extend(fresh)
         seen.update(fresh)
     return [v for v in sources if v in seen]
+=======
+            reaching.update(v for v in (*node.inputs, *captures(node)) if v is not None)
+>>>>>>> misc

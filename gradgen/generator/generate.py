@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -19,11 +19,12 @@ from typing import Any
 import jinja2
 import onnx
 
-from gradgen.coverage import first_version
+from gradgen.coverage import first_version, float_types
 from gradgen.engine.registry import Registry
 from gradgen.engine.rows import Row
 from gradgen.errors import GradientError
 from gradgen.generator import compile as compiling
+from gradgen.generator.results import CHECKS, Results, shown, stem
 from gradgen.generator.table import Problems, TableRow, check_closed, check_duplicates, read_table
 from gradgen.linearity import nonlinear_results
 from gradgen.rules.lang import DOMAIN
@@ -146,12 +147,13 @@ def environment() -> jinja2.Environment:
     )  # fmt: skip
     env.filters["literal"] = _literal
     env.filters["first"] = first_version
+    env.filters["stem"] = stem
     env.filters["cell"] = lambda text: str(text).replace("|", "\\|").replace("\n", " ")
     return env
 
 
-def render(found: Sequence[Family]) -> dict[str, str]:
-    """The generated files by path."""
+def render(found: Sequence[Family], results: Mapping[str, Results] | None = None) -> dict[str, str]:
+    """The generated files by path; COVERAGE.md shows `results`, by `<family>/<stem>`, where they are given."""
     env = environment()
     # The library functions come with gradgen's own families alone.
     env.globals["own"] = all(family.name != "library" for family in found)
@@ -170,7 +172,13 @@ def render(found: Sequence[Family]) -> dict[str, str]:
     rows = [row for family in found for row in family.rows]
     libraries = sorted(name for name in files if name.endswith(".onnxtxt"))
     files["registry.py"] = env.get_template("registry.py.j2").render(rows=rows, libraries=libraries, fields=fields)
-    files["COVERAGE.md"] = env.get_template("COVERAGE.md.j2").render(families=found)
+    known = results or {}
+    files["COVERAGE.md"] = env.get_template("COVERAGE.md.j2").render(
+        families=found,
+        checks=CHECKS if results is not None else {},
+        shown=lambda family, item, check: shown(known.get(f"{family.name}/{stem(item)}"), item, check),
+        types=lambda item: float_types(item.row, [r.row for r in rows]),
+    )
     files["__init__.py"] = env.get_template("init.py.j2").render()
     return files
 

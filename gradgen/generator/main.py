@@ -10,6 +10,7 @@ import click
 
 from gradgen.errors import GradientError
 from gradgen.generator import generate
+from gradgen.generator.results import read_results
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,12 +43,14 @@ def command(rules: Path | None, table: Path | None, out: Path | None, check: boo
         raise click.UsageError("--rules, --table and --out go together")
     if out is None:
         out = _own_folder()
+    results = None
     try:
         if rules is not None and table is not None:
             found = generate.collect([(generate.load_module(rules).__name__, table)], with_library=False, closed=False)
         else:
             found = generate.collect(generate.families(), closed=not allow_open)
-        files = generate.render(found)
+            results = read_results(ROOT / "tools" / "coverage_results.json")
+        files = generate.render(found, results)
         if check:
             wrong = generate.differences(files, out)
             if wrong:

@@ -25,7 +25,42 @@ def loop_flows(node):
     return [Flow(node.attributes["body"].value, enters, leaves, repeats, skips=True)]
 
 
-@structural(flows=loop_flows)
+def as_optionals(node, linker):
+    """The Loop in which a value that enters an iteration as an optional and leaves it as what that holds, or the other
+    way round, is an optional throughout.
+
+    onnxruntime takes a value for an optional that holds it. Where there is nothing in the optional, there is no value.
+    """
+    body = node.attributes["body"].value
+    pairs = list(zip(body.inputs[2:], body.outputs[1:], strict=False))
+    leaving = [k for k, (before, after) in enumerate(pairs) if _holds(before.type, after.type)]
+    entering = [k for k, (before, after) in enumerate(pairs) if _holds(after.type, before.type)]
+    if not leaving and not entering:
+        return None
+    node.attributes.pop("body")
+    base = node.name or f"{next(v.name for v in node.outputs if v.name)}/loop"
+    inner, given, like = linker.within(body), list(node.inputs), list(node.outputs)
+    for k in leaving:
+        before, after = pairs[k]
+        like[k] = ir.Value(name=base, type=before.type)
+        body.outputs[1 + k] = inner.node("Optional", [after], like[k], f"{after.name}/optional")
+    for k in entering:
+        before, after = pairs[k]
+        body.inputs[2 + k] = whole = linker.value(f"{before.name}/optional", ir.Value(type=after.type))
+        held = inner.anchored(body[0]).node("OptionalGetElement", [whole], before, f"{before.name}/held")
+        before.replace_all_uses_with(held, replace_graph_outputs=True)
+        given[2 + k] = linker.node("Optional", [given[2 + k]], ir.Value(type=after.type), f"{base}/optional")
+    results = linker.structured("Loop", given, {"body": body}, like, base)
+    for k in leaving:
+        results[k] = linker.node("OptionalGetElement", [results[k]], node.outputs[k], f"{base}/held")
+    return results
+
+
+def _holds(optional, held):
+    return isinstance(optional, ir.OptionalType) and held is not None and optional.elem_type == held
+
+
+@structural(flows=loop_flows, rewrite=as_optionals)
 def loop_vjp(context):
     """One iteration back: its forward values are computed anew from the carried values before it.
 
@@ -80,13 +115,13 @@ def loop_vjp(context):
 
 
 def _check_types(context, body, carried):
-    """A value that enters an iteration as an optional and leaves it as a sequence has a cotangent of neither type."""
+    """What enters an iteration as a tensor and leaves it as a sequence, which no runtime takes, has no cotangent."""
     for j in carried:
         before, after = body.inputs[j], body.outputs[j - 1]
         if before.type is not None and after.type is not None and type(before.type) is not type(after.type):
             raise GradientError(
                 f"{context.step.origin} (Loop): '{before.name}' enters an iteration as {before.type} and leaves it as "
-                f"'{after.name}', {after.type}: give both one type"
+                f"'{after.name}', {after.type}: onnx and its runtimes refuse such a Loop, give both one type"
             )
 
 

@@ -211,7 +211,7 @@ class Call:
         own = len(graph.outputs)
         graph.outputs.extend(keep)
         if self.straight_through:
-            remove_given(graph, same=False)
+            remove_given(graph)
             self.through.restore_names()
             self.straight_through = False
         remove_unused(graph)
@@ -297,9 +297,17 @@ def begin(
     if straight_through:
         call.through = pass_through(graph, call.sources, linker)
         call.replace(call.through.replaced)
-    lines, call.stopped = stops(graph, call.sources, call.targets, linker, call.through)
+    call.stopped = say_stops(graph, call.sources, call.targets, linker, call.through)
+    return call
+
+
+def say_stops(
+    graph: ir.Graph, sources: Sequence[ir.Value], targets: Sequence[ir.Value], linker: Linker, through: Through
+) -> set[ir.Value]:
+    """Say in a warning what stops derivatives between sources and targets; the sources whose derivatives stop."""
+    lines, stopped = stops(graph, sources, targets, linker, through)
     if lines:
         more = f"; and {len(lines) - 10} more nodes" if len(lines) > 10 else ""
-        hint = "" if call.through.stand_ins else "; straight_through=True passes it through quantisation"
+        hint = "" if through.stand_ins else "; straight_through=True passes it through quantisation"
         warn("; ".join(lines[:10]) + more + hint)
-    return call
+    return stopped
