@@ -214,7 +214,7 @@ class _Search:
         for node in nodes:
             row = self.rules.of(node)
             ended = [v for v in self._ended(node, row, active) if v in reaching]
-            read = [v for v in (*node.inputs, *captures(node)) if v is not None]
+            read = operands(node)
             carrying = [v for v in (self.passed.get(v, v) for v in read) if v in active]
             if ended and carrying:
                 origins = self._origins(carrying, active)
@@ -252,8 +252,8 @@ class _Search:
         while pending:
             value = pending.pop()
             node = value.producer()
-            behind = self.entered.get(value, []) if node is None else [*node.inputs, *captures(node)]
-            fresh = [v for v in behind if v is not None and v in active and v not in seen]
+            behind = self.entered.get(value, []) if node is None else operands(node)
+            fresh = [v for v in behind if v in active and v not in seen]
             pending.extend(fresh)
             seen.update(fresh)
         return [v for v in self.sources if v in seen]
@@ -263,42 +263,4 @@ def _reach(nodes: Sequence[ir.Node], reaching: set[ir.Value]) -> None:
     """Add what values depend on, in whatever way."""
     for node in reversed(nodes):
         if any(v in reaching for v in node.outputs):
-<<<<<<< HEAD
             reaching.update(operands(node))
-    lines: list[str] = []
-    stopped: set[ir.Value] = set()
-    lost = set(through.lost)
-    for node in nodes:
-        row = rows.get(node)
-        if node in lost:
-            ended = [v for v in node.outputs if v in reaching]
-        elif row is None or row.straight_through is None or any(v in passed for v in node.outputs):
-            continue
-        else:
-            kinds = [kind for _, v, kind in edges(node, row) if v in active]
-            blocked = bool(kinds) and all(kind == "zero" for kind in kinds)
-            ended = [v for v in node.outputs if v in reaching and (blocked or not is_float(v.dtype))]
-        carrying: list[ir.Value | None] = [
-            stand if (stand := passed.get(v)) is not None else v for v in node.inputs if v is not None
-        ]
-        carrying = [v for v in carrying if v in active]
-        if ended and carrying:
-            origins = _origins(carrying, active, sources)
-            listed = ", ".join(f"'{v.name}'" for v in origins)
-            lines.append(f"'{ended[0].name}' = {node.op_type} stops the gradient of {listed}")
-            stopped.update(origins)
-    return lines, stopped
-
-
-def _origins(pending: list[ir.Value | None], active: set[ir.Value], sources: Sequence[ir.Value]) -> list[ir.Value]:
-    seen: set[ir.Value | None] = set(pending)
-    while pending:
-        value = pending.pop()
-        producer = value.producer() if value is not None else None
-        fresh = [v for v in producer.inputs if v in active and v not in seen] if producer is not None else []
-        pending.extend(fresh)
-        seen.update(fresh)
-    return [v for v in sources if v in seen]
-=======
-            reaching.update(v for v in (*node.inputs, *captures(node)) if v is not None)
->>>>>>> misc
