@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,12 @@ import onnxruntime as ort
 from gradgen.api import vjp
 from gradgen.engine.external import BASE_KEY
 from gradgen.engine.prepare import infer
-from gradgen.engine.protos import all_nodes
+from gradgen.engine.protos import all_graphs, all_nodes, imports
 from gradgen.engine.reading import Model, read
-from gradgen.engine.registry import is_random, registered
+from gradgen.engine.registry import Rules, is_random, registered
 from gradgen.engine.values import FLOATS
 from gradgen.errors import GradientError
-from gradgen.request import NAMES_KEY, name_list
+from gradgen.request import NAMES_KEY, name_list, value_names
 from gradgen.session import open_session
 from gradgen.transforms.pair import vjp_pair
 
@@ -74,7 +74,7 @@ class Function:
         self.forward_model, self.backward_model = vjp_pair(self.proto, wrt, of)
         roles = roles_of(self.backward_model)
         self.gradients = {o.name: roles[o.name]["source"] for o in self.backward_model.graph.output}
-        known = roles_of(self.proto)
+        known = value_names(self.proto)
         self.cotangents = {
             i.name: roles[i.name]["source"]
             for i in self.backward_model.graph.input
@@ -120,7 +120,7 @@ class Function:
     @cached_property
     def draws(self) -> bool:
         """Whether the model may draw random numbers."""
-        return any(n.op_type == "Dropout" or is_random("", n.op_type) for n in all_nodes(self.proto.graph))
+        return may_draw(self.forward_model)  # here local functions are inlined
 
     def whole(self) -> onnx.ModelProto:
         """The vector–Jacobian product as one model, to be differentiated again."""
@@ -181,10 +181,18 @@ class Function:
             del field[:]  # type: ignore[attr-defined]
             field.extend(fresh)  # type: ignore[attr-defined]
         del graph.value_info[:]
+        declared = {o.name: _static(o) for o in graph.output}
         for output in [o for o in graph.output if o.type.HasField("tensor_type")]:
             output.type.tensor_type.ClearField("shape")
         found = infer(proto, registered()).graph
-        return {o.name: (_static(o), _dtype(o) if _rank(o) is not None else None) for o in found.output}
+
+        def shape(info: onnx.ValueInfoProto) -> Shape | None:
+            inferred = given.get(info.name, _static(info))
+            return declared[info.name] if inferred is None else inferred
+
+        return {
+            o.name: (s := shape(o), _dtype(o) if s is not None or _rank(o) is not None else None) for o in found.output
+        }
 
 
 def _with_inputs(proto: onnx.ModelProto, wrt: Sequence[str] | str | None) -> onnx.ModelProto:
@@ -204,6 +212,39 @@ def _with_inputs(proto: onnx.ModelProto, wrt: Sequence[str] | str | None) -> onn
                     )
     proto.ir_version = max(proto.ir_version, 4)
     return proto
+
+
+def may_draw(proto: onnx.ModelProto) -> bool:
+    """Whether a node of a model may draw random numbers; a Dropout whose mode is stored as False does not."""
+    rules = Rules(registered(), imports(proto))
+    listed = {i.name for i in proto.graph.input}
+    off = {
+        t.name
+        for graph in all_graphs(proto.graph)
+        for t in (*graph.initializer, *_constants(graph))
+        if t.data_type == onnx.TensorProto.BOOL and t.name not in listed and not np.any(onnx.numpy_helper.to_array(t))
+    }
+
+    def draws(node: onnx.NodeProto) -> bool:
+        row = rules.of(node)
+        if row is None:
+            return node.domain in ("", "ai.onnx") and is_random("", node.op_type)
+        if isinstance(row.random, str):
+            return any(n and n not in off for i, n in enumerate(node.input) if row.input_name(i) == row.random)
+        return bool(row.random)
+
+    return any(draws(node) for node in all_nodes(proto.graph))
+
+
+def _constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """The tensors of a graph's Constant nodes, by the names of their results."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Constant" and attribute.name == "value":
+                tensor = onnx.TensorProto()
+                tensor.CopyFrom(attribute.t)
+                tensor.name = node.output[0]
+                yield tensor
 
 
 def roles_of(proto: onnx.ModelProto) -> dict[str, dict[str, str]]:
