@@ -94,6 +94,8 @@ def _source(out: int, size: int, scale: np.floating, mode: str, roi: tuple[float
         return x * (size - 1) / (out - 1) if out > 1 else x * 0
     if mode == "asymmetric":
         return x / scale
+    if mode == "tf_half_pixel_for_nn":
+        return (x + 0.5) / scale
     if mode == "tf_crop_and_resize":
         start, end = roi[0] * (size - 1), roi[1] * (size - 1)
         return start + x * (end - start) / (out - 1) if out > 1 else x + (start + end) / 2
@@ -131,7 +133,8 @@ def _axis_matrix(out: int, size: int, scale: float, roi: tuple[float, float], op
     matrix = np.zeros((out, size))
     rows = np.arange(out)
     if mode == "nearest":
-        rule = _NEAREST[options.get("nearest_mode") or "round_prefer_floor"]
+        chosen = options.get("nearest_mode") or "round_prefer_floor"
+        rule = _NEAREST[("ceil" if scale < 1 else "floor") if chosen == "by scale" else chosen]
         matrix[rows, np.clip(rule(x), 0, size - 1).astype(np.int64)] = 1
     else:
         reach = 1 if mode == "linear" else 2
@@ -157,7 +160,7 @@ class Resize(Op):
         if self.version == 10:  # X, scales; no coordinate attribute yet
             roi, scales, sizes = None, inputs[0], None
             options["coordinate_transformation_mode"] = "asymmetric"
-            options["nearest_mode"] = "floor"
+            options["nearest_mode"] = "by scale"  # what runtimes did before there was an attribute for it
         else:
             roi, scales, sizes = (list(inputs) + [None] * 3)[:3]
         axes = [int(a) % x.ndim for a in options.get("axes") or range(x.ndim)]

@@ -279,6 +279,11 @@ case(
     fixed=(2,),
 )
 case("Resize", [rand(1, 2, 4, 6), np.array([1, 1, 2, 1.5], np.float32)], {"mode": "linear"}, opset=10, fixed=(1,))
+for scales in SCALES:
+    fixed = np.array(scales, np.float32)
+    case("Resize", [rand(1, 2, 4, 6), fixed], {"mode": "nearest"}, opset=10, fixed=(1,))
+    attributes = {"mode": "nearest", "coordinate_transformation_mode": "tf_half_pixel_for_nn"}
+    case("Resize", [rand(1, 2, 4, 6), np.zeros(0, np.float32), fixed], attributes, opset=11, fixed=(1, 2))
 for mode in ("nearest", "linear"):
     case("Upsample", [rand(1, 2, 4, 6), np.array([1, 1, 2, 1.5], np.float32)], {"mode": mode}, opset=9, fixed=(1,))
 

@@ -97,6 +97,17 @@ def test_a_where_in_front_of_a_pole_is_safe(body):
     close(found, [0, slope(4.0), 0, slope(0.25)], rtol=1e-6)
 
 
+def test_a_where_in_front_of_a_remainder_of_zero_is_safe():
+    """fmod(a, 0) is NaN; where it is left out, both gradients are 0. Elsewhere they are 1 and −trunc(a / b)."""
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+        g (float[4] a, float[4] b) => (float[4] z) <float[1] nothing = {0.0}> {
+        y = Mod <fmod = 1> (a, b)  c = Greater(b, nothing)  z = Where(c, y, nothing) }""")
+    feeds = {"a": np.array([3.0, 5.0, -7.0, 0.0], "f"), "b": np.array([0.0, 2.0, 3.0, 0.0], "f")}
+    a, b = session(gradgen.value_and_grad(model, reduce="sum")).run(["grad_a", "grad_b"], feeds)
+    same(a, [0, 1, 1, 0])
+    same(b, [0, -2, 2, 0])
+
+
 POWERS = [0.0, 1.0, 2.0, 3.0, 0.5, -1.0, 5.0, -2.0, 1.5]
 
 

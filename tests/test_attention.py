@@ -114,6 +114,20 @@ def test_gradient_to_a_mask_is_summed_over_what_was_broadcast(shape, dynamic):
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shape", [(1,), (3, 1), (2, 1, 1)], ids=str)
+def test_a_mask_of_one_column_is_broadcast_before_opset_24(shape, dynamic):
+    """Adding one number to a whole row changes nothing: the gradient is that without a mask, and 0 to the mask."""
+    feeds = {**heads(), "attn_mask": normal(*shape, seed=9)}
+    bare = {n: a for n, a in feeds.items() if n != "attn_mask"}
+    want = run(node_model("Attention", bare, {"Y": 4}, 23), bare, list(bare))
+    result = gradgen.vjp(node_model("Attention", feeds, {"Y": 4}, 23, dynamic), wrt=list(feeds))
+    found = Evaluator(result, strict=True)({**feeds, "grad_Y": np.ones((2, 2, 3, 3), np.float32)})
+    for name, gradient in want.items():
+        np.testing.assert_allclose(found[f"grad_{name}"], gradient, atol=1e-6, err_msg=name)
+    np.testing.assert_allclose(found["grad_attn_mask"], np.zeros(shape), atol=1e-6)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("kind", [np.float32, np.bool_])
 def test_mask_that_ends_before_the_keys(kind, dynamic):
     mask = normal(3, 4, seed=9) if kind == np.float32 else normal(3, 4, seed=9) > -1

@@ -208,3 +208,28 @@ def test_a_model_without_a_path_warns():
     )
     with pytest.warns(GradientWarning, match="'x' does not influence"):
         gradgen.vjp(model)
+
+
+@pytest.mark.parametrize("last", [(3, 3), (2, 0), (1, 3)], ids=str)
+@pytest.mark.parametrize("window", [-1, 1, 2])
+@pytest.mark.parametrize("softcap", [0.0, 0.7])
+def test_ragged_prompts_with_a_window_are_what_the_kernel_computes(softcap, window, last):
+    """Rows behind the end of a prompt included, which two kernels of onnxruntime treat in two ways."""
+    text = f"""<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+    g (float[2,4,16] q, float[2,4,8] k, float[2,4,8] v, int32[2] last, int32 total)
+        => (float[2,4,16] y, float[2,1,4,8] p, float[2,1,4,8] w) {{
+      y, p, w = com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 1, local_window_size = {window},
+        softcap = {softcap}> (q, k, v, , , last, total)
+    }}"""
+    model = onnx.parser.parse_model(text)
+    feeds = {**fed(model), "last": np.array(last, np.int32), "total": np.array(4, np.int32)}
+    gradient = gradgen.vjp(model, wrt=["q", "k", "v"], of=["y"])
+    kernel = Evaluator(model, strict=True)
+    ct = np.random.default_rng(5).uniform(-1, 1, (2, 4, 16)).astype(np.float32)
+    found = Evaluator(gradient, strict=True)({**feeds, "grad_y": ct})
+    np.testing.assert_allclose(found["y"], kernel(feeds)["y"], atol=1e-6)
+    for seed, name in enumerate("qkv"):
+        direction = np.random.default_rng(seed).uniform(-1, 1, feeds[name].shape)
+        ends = [kernel({**feeds, name: (feeds[name] + s * direction).astype(np.float32)})["y"] for s in (0.02, -0.02)]
+        want = float(((ends[0].astype(np.float64) - ends[1]) * ct).sum()) / 0.04
+        assert float((found[f"grad_{name}"] * direction).sum()) == pytest.approx(want, rel=5e-3, abs=5e-3), name

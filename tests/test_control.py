@@ -54,6 +54,41 @@ def test_branches_of_other_ranks_before_what_fits_one_of_them(kept):
     check(proto, {"c": np.bool_(False), "x": draw(1, 3), "w": draw(3, 2)})
 
 
+BRANCHES_THAT_DIFFER = {
+    "matmul": (
+        "a = MatMul(x, w)",
+        "k = Constant <value_ints=[0]> () b = ReduceSum <keepdims=0> (x, k)",
+        "q = MatMul(z, w) u = ReduceMean <keepdims=0> (q) v = Mul(q, u) y = ReduceSum <keepdims=0> (v)",
+    ),
+    "square": (
+        "a = MatMul(x, w)",
+        "k = Constant <value_ints=[0]> () b = ReduceSum <keepdims=0> (x, k)",
+        "q = Mul(z, z) y = ReduceSum <keepdims=0> (q)",
+    ),
+    "broadcast": ("a = Exp(x)", "b = ReduceMean <keepdims=0> (w)", "q = Mul(z, x) y = ReduceSum <keepdims=0> (q)"),
+    "sizes": (
+        "a = MatMul(x, w)",
+        "k = Constant <value_ints=[0]> () b = ReduceSum (x, k)",
+        "q = Mul(z, z) y = ReduceSum <keepdims=0> (q)",
+    ),
+}
+
+
+@pytest.mark.parametrize("taken", [True, False])
+@pytest.mark.parametrize("case", BRANCHES_THAT_DIFFER)
+def test_branches_of_other_shapes_say_nothing_of_the_cotangent_outside(case, taken):
+    then, otherwise, after = BRANCHES_THAT_DIFFER[case]
+    ranks = {"matmul": "q", "square": "q", "broadcast": "", "sizes": "1,3"}[case]
+    text = f"""
+    g (bool c, double[2,3] x, double[3,3] w) => (double y) {{
+      z = If(c) < then_branch = t () => (double[2,3] a) {{ {then} }},
+                  else_branch = e () => (double[{ranks}] b) {{ {otherwise} }} >
+      {after}
+    }}"""
+    proto = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
+    check(proto, {"c": np.bool_(taken), "x": draw(2, 3), "w": draw(3, 3)})
+
+
 def test_a_branch_that_no_cotangent_reaches_gives_zeros():
     text = """
     g (bool c, double[3] x, double[3] w) => (double[3] y) {

@@ -132,6 +132,26 @@ def test_branches_that_differ_in_shape(text, taken, level):
     np.testing.assert_allclose(found["jacobian_z_x"], slopes, atol=1e-8)
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_step_of_a_scan_whose_branches_differ_in_shape(level):
+    """z is the sum of x⁴ in the steps that square x, and of sin²x in the others."""
+    proto = model("""g (double[T,6] x, bool[T] c) => (double z) {
+        y = Scan <num_scan_inputs = 2, body = b (double[6] e, bool k) => (double[1] o) {
+            r = If (k) <then_branch = t () => (double[6] a) { a = Mul (e, e) },
+                        else_branch = f () => (double[2,3] d) {
+                            to = Constant <value_ints = [2, 3]> ()  m = Reshape (e, to)  d = Sin (m) }>
+            s = ReduceSumSquare <keepdims = 0> (r)  one = Constant <value_ints = [1]> ()  o = Reshape (s, one) }> (x, c)
+        z = ReduceSum <keepdims = 0> (y) }""")
+    x, c = np.random.default_rng(3).standard_normal((3, 6)), np.array([True, False, True])
+    v = np.random.default_rng(4).standard_normal((3, 6))
+    slope = np.where(c[:, None], 4 * x**3, np.sin(2 * x))
+    bend = np.where(c[:, None], 12 * x**2, 2 * np.cos(2 * x))
+    np.testing.assert_allclose(run(gradgen.grad(proto), level, x=x, c=c)["grad_x"], slope)
+    found = run(gradgen.jvp(proto), level, x=x, c=c, tangent_x=v)
+    np.testing.assert_allclose(found["tangent_z"], (slope * v).sum())
+    np.testing.assert_allclose(run(gradgen.hvp(proto), level, x=x, c=c, vector_x=v)["hvp_x"], bend * v)
+
+
 def test_an_op_whose_body_branches_can_be_checked():
     registry = gradgen.Registry()
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from gradgen.engine.contract import contradict, ir_shape
+from gradgen.engine.contract import contradict, ir_shape, merge_shapes
 from gradgen.engine.values import UnknownTypeError
 
 BOOL = ir.Value(type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([]))
@@ -57,13 +57,18 @@ def add(linker: Any, parts: Sequence[ir.Value], like: ir.Value) -> ir.Value:
 
 
 def view(linker: Any, value: ir.Value, like: ir.Value) -> ir.Value:
-    """A value, as one of the shape of another where what is known of the two contradicts.
+    """A value from outside a subgraph, as one of the shape of another in it.
 
     Two branches may give one output in different shapes, and what reads it may fit one of them alone: where the other
-    one is taken nothing of that runs, but its types must hold together.
+    one is taken nothing of that runs, but its types must hold together. So a branch says nothing of the outer value:
+    what it knows beyond that is known of a copy.
     """
-    if not isinstance(like.type, ir.TensorType) or not contradict(ir_shape(value), ir_shape(like)):
+    own, wanted = ir_shape(value), ir_shape(like)
+    if not isinstance(like.type, ir.TensorType):
         return value
+    if not contradict(own, wanted):
+        same = value.producer() is None or merge_shapes(own, wanted) == own
+        return value if same else linker.node("Identity", [value], like, f"{like.name}/cotangent")
     length = ir.Value(type=INT64.type, shape=ir.Shape([len(like.shape or ())]))
     shape = linker.node("Shape", [like], length, f"{like.name}/shape")
     return linker.node("Reshape", [value, shape], like, f"{like.name}/cotangent", allowzero=1)

@@ -42,12 +42,14 @@ def read(model: Model) -> tuple[onnx.ModelProto, bool]:
     if isinstance(model, str | os.PathLike):
         path = Path(model)
         proto, base, where = _load(path), path.parent, f"'{path}'"
+        check_sound(proto)
     elif isinstance(model, onnx.ModelProto | ir.Model):
+        if isinstance(model, onnx.ModelProto):
+            check_sound(model)  # before it is copied
         proto, base = base_of(model)
         where = "the model"
     else:
         raise GradientError(f"a model is a path, an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}")
-    check_sound(proto)
     external = bool(all_external(proto)) and settle_external(proto, base, where)
     check_size(proto, where)
     props = {p.key: p.value for p in proto.metadata_props if p.key != BASE_KEY}

@@ -155,10 +155,12 @@ def pow_vjp__minus_one(dZ, X):
 
 @vjp
 def mod_vjp(dC, A, B, C):
-    """dA = dC, dB = −dC·n for C = A − n·B: the quotient rounded down, or towards zero for fmod."""
+    """dA = dC, dB = −dC·n for C = A − n·B: the quotient rounded down, or towards zero for fmod; 0 where it has none."""
     dA = sum_to(dC, A)
+    quotient = (A - C) / B
+    finite = op.Less(op.Abs(quotient), op.CastLike(op.Constant(value=INFINITY), A))
     # Whole but for rounding; Round takes no bfloat16 at opset 21.
-    times = op.Floor((A - C) / B + 0.5)
+    times = op.Floor(select(finite, quotient) + 0.5)
     dB = op.Neg(sum_to(dC * times, B))
     return dA, dB
 

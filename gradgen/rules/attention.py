@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gradgen.engine.values import UnknownTypeError
-from gradgen.rules.lang import op, same_dim, traced
+from gradgen.rules.lang import current_builder, op, same_dim, traced
 from gradgen.rules.library import reshape_like, sum_to
 
 BOOL = 9
@@ -69,9 +69,14 @@ def _range(x: Any, axis: int) -> Any:
     return op.Range(np.int64(0), size, np.int64(1))
 
 
+def _other_length(mask: Any, key: Any) -> bool:
+    """Whether a mask may be as long as the keys are not; before opset 24 its last axis is broadcast like the others."""
+    return current_builder().opset >= 24 and not same_dim(mask.shape[-1] if mask.shape else None, key.shape[2])
+
+
 def _padded(mask: Any, key: Any, fill: Any) -> Any:
     """A mask that ends before the keys do, filled up on its last axis; one that goes on behind them, cut off."""
-    if same_dim(mask.shape[-1] if mask.rank else None, key.shape[2]):
+    if not _other_length(mask, key):
         return mask
     missing = op.Sub(op.Shape(key, start=2, end=3), op.Shape(mask, start=-1))
     return op.Pad(mask, op.Concat(np.zeros(2 * mask.rank - 1, np.int64), missing, axis=0), fill)
@@ -229,7 +234,7 @@ def _plus(a: Any, b: Any) -> Any:
 def _to_mask(dS: Any, mask: Any, key: Any) -> Any:
     """The cotangent of a float mask: without what was filled up, zero where it goes on behind the keys, summed over what
     was broadcast."""
-    if not same_dim(mask.shape[-1] if mask.shape else None, key.shape[2]):
+    if _other_length(mask, key):
         missing = op.Sub(op.Shape(mask, start=-1), op.Shape(key, start=2, end=3))
         dS = op.Pad(dS, op.Concat(np.zeros(7, np.int64), missing, axis=0))
     return op.CastLike(sum_to(dS, mask), mask)

@@ -222,6 +222,7 @@ def attend(q, k, v, scale, bias=None, causal=False, softcap=0.0, window=-1, last
 
     `last` is the last column that a row of each sequence may see, [batch, 1, 1, 1]. A row that sees none gives zeros.
     """
+    clipped = bool(softcap) and last is not None
     scores = op.MatMul(q * scale, op.Transpose(k, perm=[0, 1, 3, 2]))
     if softcap:
         scores = op.Tanh(scores * (1.0 / softcap)) * softcap
@@ -232,13 +233,15 @@ def attend(q, k, v, scale, bias=None, causal=False, softcap=0.0, window=-1, last
         column = op.Unsqueeze(op.Range(zero, size(k, 2), one), [0])
         hidden = op.Greater(column, row)
         if window > 0:
-            hidden = op.Or(hidden, op.LessOrEqual(column, row - window))
+            # With a soft cap another kernel runs: there the window of a row behind the last column ends at that one.
+            end = op.Min(row, last) if clipped else row
+            hidden = op.Or(hidden, op.LessOrEqual(column, end - window))
         hidden = hidden if last is None else op.Or(hidden, op.Greater(column, last))
         if scores.dtype is None:
             raise UnknownTypeError("the element type of the query is unknown")
         scores = op.Where(hidden, np.finfo(scores.dtype.numpy()).min.item(), scores)
     result = op.MatMul(op.Softmax(scores, axis=-1), v)
-    if last is None or window <= 0:
+    if last is None or window <= 0 or clipped:
         return result
     return op.Where(op.GreaterOrEqual(row - window, last), op.CastLike(np.asarray(0.0), result), result)
 

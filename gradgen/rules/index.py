@@ -148,8 +148,7 @@ def _scattered_extremum(doutput, data, indices, updates, output, axis):
 def _scattered_product(doutput, data, indices, updates, axis):
     """du = dy[i] · the other factors at i, right where factors are zero: P / u, P of the factors that are not zero.
 
-    With exactly one other zero factor the product is that factor, times P: it is written as the sum of the factors that
-    are zero, which is 0 and has the right derivative. With more there is nothing. So the rule is exact to second order.
+    With one other zero factor the product is that factor, times P; with two it is theirs: see `product_of_zeros`.
     """
     zeros = [op.Equal(x, 0.0) for x in (data, updates)]
     own, theirs = (op.CastLike(zero, data) for zero in zeros)
@@ -157,15 +156,24 @@ def _scattered_product(doutput, data, indices, updates, axis):
     ddata = doutput * scatter(ones_like(data), indices, updates, axis, "mul")
     others = scatter(safe[0], indices, safe[1], axis, "mul")
     count = scatter(own, indices, theirs, axis, "add")
-    blank = scatter(own * data, indices, theirs * updates, axis, "add")
-    others, count, blank, read = (op.GatherElements(x, indices, axis=axis) for x in (others, count, blank, doutput))
-    return ddata, read * (others / safe[1]) * product_of_zeros(count - theirs, blank - theirs * updates)
+    blank = [own * data, theirs * updates]
+    total = scatter(blank[0], indices, blank[1], axis, "add")
+    squares = scatter(blank[0] * data, indices, blank[1] * updates, axis, "add")
+    others, count, total, squares, read = (
+        op.GatherElements(x, indices, axis=axis) for x in (others, count, total, squares, doutput)
+    )
+    left = product_of_zeros(count - theirs, total - blank[1], squares - blank[1] * updates)
+    return ddata, read * (others / safe[1]) * left
 
 
-def product_of_zeros(count, total):
-    """The product of `count` zero factors that add up to `total`: 1, the factor, or 0; exact to second order."""
-    none, one = (op.CastLike(op.Equal(count, n), count) for n in (0.0, 1.0))
-    return none + one * total
+def product_of_zeros(count, total, squares):
+    """The product of `count` zero factors, from their sum and that of their squares: 1, the factor, a·b, or 0.
+
+    All but the first are 0, but have the derivatives of the product: with a·b = ((a + b)² − a² − b²) / 2 those that two
+    further derivatives ask for. With three factors and more they are 0 as far as that.
+    """
+    none, one, two = (op.CastLike(op.Equal(count, n), count) for n in (0.0, 1.0, 2.0))
+    return none + one * total + two * (total * total - squares) * 0.5
 
 
 def flattened(data, indices, batch_dims=0):

@@ -62,6 +62,9 @@ def _cotangents(ct, labels, weights, like, reduction, ignore_index):
         weight = weight if kept is None else weight * kept
     if reduction == "none":
         ct = op.Unsqueeze(ct, CLASSES)
+    elif reduction == "mean" and weight is None and labels.size is None and labels.rank == 1 and like.dtype in WIDE:
+        # The softmax of equal numbers is 1 ÷ the size of the batch; the numbers are those that are scattered.
+        ct = ct * op.Softmax(op.Expand(op.CastLike(-1.0, like), op.Shape(index)), axis=0)
     elif reduction == "mean" and weight is None:
         # Times the reciprocal: the size of a batch is no pole, and its transpose needs no guard against one.
         ct = ct * op.Reciprocal(op.CastLike(op.Size(labels), like))

@@ -115,12 +115,11 @@ def reduce_prod_vjp(dreduced, data, axes, *, keepdims: int = 1, noop_with_empty_
     zero = op.Equal(data, 0.0)
     blank = mask(zero, data)
     safe = op.Where(zero, 1.0, data)
-    product, count, total = (
-        again(kind, x, axes, noop_with_empty_axes)
-        for kind, x in (("ReduceProd", safe), ("ReduceSum", blank), ("ReduceSum", blank * data))
-    )
+    own = blank * data
+    product = again("ReduceProd", safe, axes, noop_with_empty_axes)
+    count, total, squares = (again("ReduceSum", x, axes, noop_with_empty_axes) for x in (blank, own, own * data))
     others = unreduced(dreduced, data, axes, keepdims) * product / safe
-    return others * product_of_zeros(count - blank, total - blank * data)
+    return others * product_of_zeros(count - blank, total - own, squares - own * data)
 
 
 @traced("ddata")

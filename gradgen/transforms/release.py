@@ -59,8 +59,6 @@ def release(graph: ir.Graph, free: Sequence[ir.Value], alike: Alike, linker: Lin
     outputs = list(graph.outputs)
     graph.outputs.extend(v for v in alike.computed(graph) if not v.is_graph_output())
     remove_unused(graph)
-    graph.outputs.clear()
-    graph.outputs.extend(outputs)
     depending = set(free)
     for node in graph:
         if any(v in depending for v in (*node.inputs, *captures(node))):
@@ -75,6 +73,8 @@ def release(graph: ir.Graph, free: Sequence[ir.Value], alike: Alike, linker: Lin
                 first.setdefault(value, node)
     for cotangent, node in first.items():
         cotangent.replace_all_uses_with(zeros(linker.anchored(node), alike.by_value[cotangent]))
+    graph.outputs.clear()
+    graph.outputs.extend(outputs)
     remove_unused(graph)
 
 
