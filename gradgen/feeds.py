@@ -28,7 +28,8 @@ def make_feeds(
     Args:
         source: the model, or its file.
         stored: arrays by input name, or an .npz that holds them; what it lacks is made up: floats from a normal
-            distribution, integers 0 and 1 in turn, True, free dimensions of size 2.
+            distribution, integers 0 and 1 in turn, True, free dimensions of size 2. An input with a stored content keeps
+            that where it is not given, and loses it where it is.
         seed: of what is made up.
 
     Raises:
@@ -45,7 +46,7 @@ def make_feeds(
     rng = np.random.default_rng(seed)
     feeds: dict[str, np.ndarray] = {}
     sizes: dict[str, int] = {}
-    declared = [i for i in model.graph.input if i.name not in initializers]
+    declared = [i for i in model.graph.input if i.name not in initializers or i.name in given]
     if strangers := sorted(set(given) - {i.name for i in declared}):
         names = ", ".join(i.name for i in declared)
         raise GradientError(f"{label} {', '.join(strangers)}; the model's inputs are {names}")
@@ -60,7 +61,18 @@ def make_feeds(
         if not np.can_cast(array.dtype, dtype, "same_kind"):
             raise GradientError(f"input '{info.name}' is of {dtype}, and the stored array of {array.dtype}")
         feeds[info.name] = np.asarray(array, dtype)
-    return model, feeds
+    defaults = initializers & set(feeds)
+    return (_without_defaults(model, defaults) if defaults else model), feeds
+
+
+def _without_defaults(model: onnx.ModelProto, names: set[str]) -> onnx.ModelProto:
+    """A copy of a model in which these inputs have no stored content."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    kept = [t for t in model.graph.initializer if t.name not in names]
+    del copy.graph.initializer[:]
+    copy.graph.initializer.extend(kept)
+    return copy
 
 
 def _dtype(info: onnx.ValueInfoProto) -> np.dtype:
@@ -118,6 +130,8 @@ def line_of(error: Exception, length: int = 400) -> str:
 
 def _match(info: onnx.ValueInfoProto, array: np.ndarray, sizes: dict[str, int]) -> None:
     """Learn the sizes of named dimensions; refuse an array of another shape."""
+    if not info.type.tensor_type.HasField("shape"):
+        return
     dims = info.type.tensor_type.shape.dim
     fixed = [d.dim_value if d.HasField("dim_value") else None for d in dims]
     if len(dims) != array.ndim or any(f is not None and f != s for f, s in zip(fixed, array.shape, strict=True)):

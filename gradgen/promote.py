@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -43,21 +44,15 @@ def cut_values(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     graph = copy.graph
     types = {value.name: value.type for value in (*graph.value_info, *graph.output)}
     producers = {output: node for node in graph.node for output in node.output if output}
-    results = {value.name for value in graph.output}
+    taken = {v for node in graph.node for v in (*node.input, *node.output)}
     for name in names:
         if name not in producers or name not in types:
             raise ValueError(f"{name!r} is no typed intermediate value of graph {graph.name!r}")
         outputs = producers[name].output
-        outputs[list(outputs).index(name)] = f"{name}__produced"
-        if name in results:  # a graph output may not be a graph input too
-            for node in graph.node:
-                for i, used in enumerate(node.input):
-                    if used == name:
-                        node.input[i] = f"{name}__fed"
-            graph.input.append(onnx.ValueInfoProto(name=f"{name}__fed", type=types[name]))
-            graph.node.append(onnx.helper.make_node("Identity", [f"{name}__fed"], [name]))
-        else:
-            graph.input.append(onnx.ValueInfoProto(name=name, type=types[name]))
+        spare = next(n for k in itertools.count() if (n := f"{name}__produced{k or ''}") not in taken)
+        taken.add(spare)
+        outputs[list(outputs).index(name)] = spare
+        graph.input.append(onnx.ValueInfoProto(name=name, type=types[name]))
     return copy
 
 

@@ -21,6 +21,7 @@ from gradgen.rules.lang import OPSET
 _FLOAT_CODES = {int(t) for t in FLOATS}
 NAMES_KEY = "gradgen.names"
 FIXED_KEY = "gradgen.fixed"
+SEEDED = "seeded with 1"
 DERIVED = ("gradient", "tangent out", "hvp out", "jacobian", "hessian")
 """The roles of outputs that hold derivatives."""
 
@@ -88,6 +89,12 @@ def _noted(metadata: Mapping[str, str], key: str, default: Any) -> Any:
         return json.loads(metadata[key]) if key in metadata else default
     except (ValueError, RecursionError) as error:
         raise GradientError(f"the model's metadata '{key}' is not what gradgen writes: remove it") from error
+
+
+def value_names(model: onnx.ModelProto) -> set[str]:
+    """The names of the values of a model's graph: none of these is new in a gradient model of it."""
+    graph = model.graph
+    return {*(i.name for i in (*graph.input, *graph.initializer)), *(o for node in graph.node for o in node.output)}
 
 
 def roles_of(model: onnx.ModelProto) -> dict[str, dict[str, str]]:

@@ -131,12 +131,12 @@ def _verify(
             if each is not None:
                 each(records[-1], count)
 
-        check(gradient, judge)
+        order = [found.name for found in check(gradient, judge)]
     except GradientError:
         raise
     except Exception as error:  # the engines that run a model raise many kinds, with no common base
         raise GradientError(f"the model does not run at this point: {line_of(error)}") from error
-    return records
+    return sorted(records, key=lambda record: order.index(record.name))
 
 
 def _read(model: Model) -> onnx.ModelProto:

@@ -13,6 +13,7 @@ from onnx import numpy_helper, parser
 
 import gradgen
 from gradgen import interop
+from gradgen.interop.functions import Function
 
 
 def library(name: str):
@@ -123,6 +124,31 @@ def test_torch_integers_carry_no_gradient(torch):
     assert y.requires_grad and not s.requires_grad and s.tolist() == [5, 2]
     loss = interop.torch_function(CLASSIFIER)(torch.tensor(X, requires_grad=True), torch.tensor([0, 1, 0, 1, 1]))
     loss.backward()
+
+
+IF = """g (double[3] x, bool c) => (double[3] y) {
+    y = If (c) <then_branch = t () => (double[3] a) { a = Exp (x) }, else_branch = e () => (double[3] b) { b = Mul (x, x) }> }"""
+LOOP = """g (double[3] x) => (double[3] y) { n = Constant <value_int = 2> ()
+    y = Loop (n, , x) <body = b (int64 i, bool go, double[3] h) => (bool on, double[3] k) {
+        on = Identity (go)  k = Sin (h) }> }"""
+KEPT = """g (double[3] x) => (double[3] y) { half = Constant <value_float = 0.5> ()
+    off = Constant <value = bool {0}> ()  a = Dropout (x)  b = Dropout (a, half, off)  y = Exp (b) }"""
+
+
+@pytest.mark.parametrize("text", [IF, LOOP, KEPT], ids=["If", "Loop", "Dropout at rest"])
+def test_torch_second_order_where_nothing_is_drawn(torch, text):
+    """Ops that onnx marks as not deterministic, because something in them might be."""
+    f = interop.torch_function(model(text))
+    rest = [torch.tensor(False)] if text is IF else []
+    assert torch.autograd.gradgradcheck(lambda x: f(x, *rest), [torch.tensor(draw(3), requires_grad=True)])
+
+
+def test_a_draw_inside_a_function_is_a_draw():
+    body = """<domain: "d", opset_import: ["" : 21]> F (p) => (q) { r = RandomNormalLike (p)  q = Mul (p, r) }"""
+    proto = parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21, "d" : 1]> g (float[3] x) => (float[3] y) {{ y = d.F (x) }} {body}'
+    )
+    assert Function(proto, None, None).draws and not Function(TWO_LAYERS, None, None).draws
 
 
 def test_torch_dropout_draws_once(torch):
@@ -339,3 +365,13 @@ def test_scipy_errors():
         f(np.zeros(3))
     with pytest.raises(gradgen.GradientError, match=r"'x' has shape \[4\], and the array \[2\]"):
         f.pack({"x": np.zeros(2)})
+
+
+def test_jax_takes_the_shapes_that_the_model_declares(jax):
+    """An output that is an input, and one of a Loop, of which inference says nothing."""
+    through = interop.jax_function(model("g (double[3] x) => (double[3] x, double[3] y) { y = Sin(x) }"))
+    x = draw(3)
+    np.testing.assert_allclose(jax.grad(lambda v: sum(through(v)).sum())(x), 1 + np.cos(x))
+    np.testing.assert_allclose(
+        jax.grad(lambda v: interop.jax_function(model(LOOP))(v).sum())(x), np.cos(np.sin(x)) * np.cos(x)
+    )

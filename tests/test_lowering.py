@@ -320,3 +320,11 @@ def test_the_command(tmp_path):
     done = CliRunner().invoke(cli, ["lower", str(tmp_path / "bad.onnx"), "-o", str(tmp_path / "out.onnx")])
     assert done.exit_code == 2
     assert done.output == "gradgen: Gradient node 'd': y: 'y' is no value that it can see\n"
+
+
+def test_a_gradient_of_a_model_with_gradient_nodes_is_refused_with_the_way():
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21, "ai.onnx.preview.training" : 1]>
+        g (float[3] x) => (float[3] d) {
+            y = Sin(x)  d = ai.onnx.preview.training.Gradient <xs = ["x"], y = "y"> (x) }""")
+    with pytest.raises(gradgen.GradientError, match="lower_gradient_ops"):
+        gradgen.vjp(proto)

@@ -247,3 +247,20 @@ def test_what_the_command_cannot_do_is_one_line(tmp_path):
         result = run(*arguments)
         assert result.exit_code == 2 and result.stdout == ""
         assert result.stderr.startswith("gradgen: ") and len(result.stderr.splitlines()) == 1
+
+
+def test_an_intermediate_value_that_is_differentiated_too():
+    proto = model("g (float[3] x) => (float[3] y) { h = Exp(x)  h__produced = Sin(h)  y = Mul(h__produced, h) }")
+    found = gradgen.verify(proto, wrt=["h", "x"], of=["y", "h"])
+    assert [(r.name, r.verdict) for r in found] == [("h", "ok"), ("x", "ok")]
+
+
+def test_feeds_take_the_place_of_stored_inputs():
+    """At the stored point w = 0 the gradient to x is zero; at the given one it is not."""
+    proto = parser.parse_model(
+        HEAD + "g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {0.0, 0.0}> { y = Mul(x, w) }"
+    )
+    stored, given = (gradgen.verify(proto, wrt=["x"], feeds=f)[0] for f in ({}, {"w": np.array([5, 6], np.float32)}))
+    assert stored.verdict == given.verdict == "ok"
+    assert stored.reason == "zero to within rounding" and not given.reason
+    assert {t.name for t in proto.graph.initializer} == {"w"}

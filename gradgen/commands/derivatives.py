@@ -135,10 +135,14 @@ def _seeds(primal: Any, gradient: Any, point: Any) -> tuple[Any, Any]:
     import numpy as np
 
     from gradgen.evaluate import Evaluator
-    from gradgen.request import roles_of
+    from gradgen.request import SEEDED, roles_of, value_names
 
-    roles = roles_of(gradient)
-    seeded = [n for n, r in roles.items() if r["role"].startswith("seeded")]
+    known = value_names(primal)
+    added = [i.name for i in gradient.graph.input if i.name not in known]
+    roles = {n: r for n, r in roles_of(gradient).items() if n in added or r["role"] == SEEDED}
+    if any(roles[n]["role"] == "cotangent" for n in added if n in roles):
+        return {}, None
+    seeded = [n for n, r in roles.items() if r["role"] == SEEDED]
     chosen = {n: r["source"] for n, r in roles.items() if r["role"] == "index"}
     if not seeded and not chosen:
         return {}, None

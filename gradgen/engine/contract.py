@@ -35,6 +35,12 @@ def _merge_dims(own: Dim, like: Dim) -> Dim:
     return own if like is None or (isinstance(own, int) and not isinstance(like, int)) else like
 
 
+def learns(value: ir.Value, like: ir.Value) -> bool:
+    """Whether `conform` would change the shape of a value."""
+    own, wanted = ir_shape(value), ir_shape(like)
+    return own != wanted and not contradict(own, wanted) and merge_shapes(own, wanted) != own
+
+
 def conform(value: ir.Value, like: ir.Value, label: str, hint: str = "") -> None:
     """Check that a value can have the type and shape of another, and give it what is known of both.
 

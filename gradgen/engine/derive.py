@@ -18,6 +18,8 @@ from gradgen.engine.walk import Pull, pull, reverse
 from gradgen.errors import GradientError
 from gradgen.rules.lang import OPSET
 
+TRAINING = "ai.onnx.preview.training"
+
 
 def derive(
     graph: ir.Graph,
@@ -67,9 +69,15 @@ def plan_graph(
             break
     problems = list(_problems(activity, linker, where))
     if problems:
+        stated = any(n.domain == TRAINING and n.op_type == "Gradient" for n in activity.path)
+        first = (
+            "Gradient nodes are replaced by gradgen.lower_gradient_ops (gradgen lower): call it first. "
+            if stated
+            else ""
+        )
         raise GradientError(
             "no gradient for these nodes on the path:\n  " + "\n  ".join(problems) + "\n"
-            "Register a rule (gradgen.register_vjp), choose other wrt or of, or replace the op in the model."
+            f"{first}Register a rule (gradgen.register_vjp), choose other wrt or of, or replace the op in the model."
         )
     steps = []
     for node in activity.path:

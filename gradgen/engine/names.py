@@ -51,10 +51,13 @@ class Names:
         raise AssertionError
 
 
-def free_prefix(stem: str, names: Iterable[str], taken: Names) -> str:
-    """`<stem>_`, or `<stem>2_`, `<stem>3_`, …: the first with which none of the wanted names is taken."""
+def free_prefix(stem: str, names: Iterable[str], taken: Names, after: str = "") -> str:
+    """`<stem>_`, or `<stem>2_`, `<stem>3_`, …: the first with which none of the wanted names is taken.
+
+    `after` is such a prefix, where the search starts.
+    """
     wanted = list(names)
-    for k in itertools.count(1):
+    for k in itertools.count(int(after[len(stem) : -1] or 1)):
         prefix = f"{stem}_" if k == 1 else f"{stem}{k}_"
         if not any(prefix + name in taken for name in wanted):
             return prefix

@@ -88,22 +88,23 @@ def check(proto: onnx.ModelProto) -> None:
         if entry.domain in ("", "ai.onnx") and entry.version > newest:
             raise GradientError(f"the model needs opset {entry.version}; the installed onnx knows up to {newest}")
     try:
-        onnx.checker.check_model(_skeleton(proto))
+        onnx.checker.check_model(checkable(proto))
     except (onnx.checker.ValidationError, RuntimeError, TypeError, ValueError) as error:
         line = " ".join(str(error).split())
         raise GradientError(f"the model is not valid: {line[:500]}") from error
     check_bodies(proto)
 
 
-def _skeleton(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """What the checker is given: external initializers as inputs, and ops that it refuses without cause renamed.
+def checkable(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """What the checker is given: external initializers as inputs, and what it refuses without cause put in other words.
 
-    It takes GroupNormalization 18 for deprecated, which runtimes run and which a later opset defines anew.
+    It takes GroupNormalization 18 for deprecated, which runtimes run and which a later opset defines anew. And it asks
+    every input and output for a rank, though there is none to be stated where the run decides it.
     """
     version = next((e.version for e in proto.opset_import if not e.domain), OPSET)
     external = [t for t in proto.graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
     revived = any(_revived(n, version) for n in all_nodes(proto.graph))
-    if not external and not revived:
+    if not external and not revived and not any(rankless(i) for i in (*proto.graph.input, *proto.graph.output)):
         return proto
     skeleton = onnx.ModelProto()
     skeleton.CopyFrom(proto)
@@ -113,12 +114,20 @@ def _skeleton(proto: onnx.ModelProto) -> onnx.ModelProto:
             info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
             skeleton.graph.input.append(info)
         skeleton.graph.initializer.remove(tensor)
+    for info in (*skeleton.graph.input, *skeleton.graph.output):
+        if rankless(info):
+            info.type.tensor_type.shape.SetInParent()
     if revived:
         skeleton.opset_import.append(onnx.helper.make_opsetid("gradgen.revived", 1))
         for node in all_nodes(skeleton.graph):
             if _revived(node, version):
                 node.domain = "gradgen.revived"
     return skeleton
+
+
+def rankless(info: onnx.ValueInfoProto) -> bool:
+    """Whether an input or output is a tensor of which no rank is stated."""
+    return info.type.HasField("tensor_type") and not info.type.tensor_type.HasField("shape")
 
 
 def _revived(node: onnx.NodeProto, version: int) -> bool:

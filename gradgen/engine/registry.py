@@ -361,9 +361,14 @@ def form_function(form: Form) -> RuleFunction:
 
 @cache
 def is_random(domain: str, op_type: str) -> bool:
-    """Whether an op of the standard draws random numbers: onnx marks it as not deterministic."""
+    """Whether an op of the standard draws random numbers.
+
+    onnx marks these as not deterministic; and besides, ops with subgraphs, which draw only if something in there does, and
+    AffineGrid, whose body is a plain function.
+    """
     try:
         schema: Any = onnx.defs.get_schema(op_type, domain=domain)
     except onnx.defs.SchemaError:
         return False
-    return schema.node_determinism == onnx.defs.OpSchema.NodeDeterminism.NonDeterministic
+    whole = any(a.type == onnx.defs.OpSchema.AttrType.GRAPH for a in schema.attributes.values()) or schema.has_function
+    return not whole and schema.node_determinism == onnx.defs.OpSchema.NodeDeterminism.NonDeterministic

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import onnx_ir as ir
 
 from gradgen.engine.compound import add
-from gradgen.engine.contract import conform
+from gradgen.engine.contract import conform, learns
 from gradgen.engine.link import Linker
 from gradgen.engine.plan import Step, pull_back
 from gradgen.engine.structural import reverse_structural
@@ -32,6 +32,11 @@ class Cotangents:
         Raises:
             GradientError: its type or shape contradicts that of the value.
         """
+        producer = contribution.producer()
+        if producer is not None and producer.graph is not self._linker.graph and learns(contribution, value):
+            # What holds in a branch or in a body is not true of the outer value: another branch may know otherwise.
+            own = ir.Value(name=value.name, type=contribution.type, shape=contribution.shape)
+            contribution = self._linker.node("Identity", [contribution], own, f"{value.name}/cotangent")
         conform(contribution, value, label, HINT)
         self._parts.setdefault(value, []).append(contribution)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,12 @@ import onnxruntime as ort
 from gradgen.api import vjp
 from gradgen.engine.external import BASE_KEY
 from gradgen.engine.prepare import infer
-from gradgen.engine.protos import all_nodes, imports
+from gradgen.engine.protos import all_graphs, all_nodes, imports
 from gradgen.engine.reading import Model, read
 from gradgen.engine.registry import Registry, Rules, registry_of
 from gradgen.engine.values import FLOATS
 from gradgen.errors import GradientError
-from gradgen.request import name_list, roles_of
+from gradgen.request import name_list, roles_of, value_names
 from gradgen.session import open_session
 from gradgen.transforms.pair import vjp_pair
 
@@ -84,7 +84,7 @@ class Function:
         self.forward_model, self.backward_model = vjp_pair(self.proto, wrt, of, **self._request)
         roles = roles_of(self.backward_model)
         self.gradients = {o.name: roles[o.name]["source"] for o in self.backward_model.graph.output}
-        known = roles_of(self.proto)
+        known = value_names(self.proto)
         self.cotangents = {
             i.name: roles[i.name]["source"]
             for i in self.backward_model.graph.input
@@ -130,8 +130,7 @@ class Function:
     @cached_property
     def draws(self) -> bool:
         """Whether the model may draw random numbers."""
-        rules = Rules(self._registry, imports(self.proto))
-        return any(rules.may_draw(n) for owner in (self.proto.graph, *self.proto.functions) for n in all_nodes(owner))
+        return may_draw(self.forward_model, self._registry)  # here local functions are inlined
 
     def differentiated(self) -> Function:
         """The gradients as a function of arguments and cotangents, which runs the forward pass again."""
@@ -194,10 +193,18 @@ class Function:
             del field[:]  # type: ignore[attr-defined]
             field.extend(fresh)  # type: ignore[attr-defined]
         del graph.value_info[:]
+        declared = {o.name: _static(o) for o in graph.output}
         for output in [o for o in graph.output if o.type.HasField("tensor_type")]:
             output.type.tensor_type.ClearField("shape")
         found = infer(proto, self._registry).graph
-        return {o.name: (_static(o), _dtype(o) if _rank(o) is not None else None) for o in found.output}
+
+        def shape(info: onnx.ValueInfoProto) -> Shape | None:
+            inferred = given.get(info.name, _static(info))
+            return declared[info.name] if inferred is None else inferred
+
+        return {
+            o.name: (s := shape(o), _dtype(o) if s is not None or _rank(o) is not None else None) for o in found.output
+        }
 
 
 def _with_inputs(proto: onnx.ModelProto, wrt: Sequence[str] | str | None) -> onnx.ModelProto:
@@ -217,6 +224,37 @@ def _with_inputs(proto: onnx.ModelProto, wrt: Sequence[str] | str | None) -> onn
                     )
     proto.ir_version = max(proto.ir_version, 4)
     return proto
+
+
+def may_draw(proto: onnx.ModelProto, registry: Registry) -> bool:
+    """Whether a node of a model may draw random numbers; a Dropout whose mode is stored as False does not."""
+    rules = Rules(registry, imports(proto))
+    listed = {i.name for i in proto.graph.input}
+    off = {
+        t.name
+        for graph in all_graphs(proto.graph)
+        for t in (*graph.initializer, *_constants(graph))
+        if t.data_type == onnx.TensorProto.BOOL and t.name not in listed and not np.any(onnx.numpy_helper.to_array(t))
+    }
+
+    def draws(node: onnx.NodeProto) -> bool:
+        row = rules.of(node)
+        if row is not None and isinstance(row.random, str):
+            return any(n and n not in off for i, n in enumerate(node.input) if row.input_name(i) == row.random)
+        return rules.may_draw(node)
+
+    return any(draws(node) for node in all_nodes(proto.graph))
+
+
+def _constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """The tensors of a graph's Constant nodes, by the names of their results."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Constant" and attribute.name == "value":
+                tensor = onnx.TensorProto()
+                tensor.CopyFrom(attribute.t)
+                tensor.name = node.output[0]
+                yield tensor
 
 
 def base_of_proto(proto: onnx.ModelProto) -> Path | None:

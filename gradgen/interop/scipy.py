@@ -16,7 +16,7 @@ from gradgen.engine.reading import Model, read
 from gradgen.engine.registry import Registry
 from gradgen.errors import GradientError
 from gradgen.interop.functions import base_of_proto
-from gradgen.request import roles_of
+from gradgen.request import SEEDED, roles_of, value_names
 
 
 def scipy_objective(
@@ -76,12 +76,12 @@ class Objective:
         start: dict[str, Any],
         threads: int | None,
     ):
-        before = roles_of(proto)
-        roles = {n: r for n, r in roles_of(gradient).items() if n not in before}
-        self._gradients = {r["source"]: n for n, r in roles.items() if r["role"] == "gradient"}
+        roles = roles_of(gradient)
+        added = {o.name for o in gradient.graph.output} - value_names(proto)
+        self._gradients = {r["source"]: n for n, r in roles.items() if r["role"] == "gradient" and n in added}
         order = [roles[o.name]["source"] for o in gradient.graph.output if o.name in self._gradients.values()]
         self.variables = list(dict.fromkeys(order))
-        self._values = [n for n, r in roles.items() if r["role"] == "seeded with 1"]
+        self._values = [n for n, r in roles.items() if r["role"] == SEEDED]
         stored = {t.name: t for t in gradient.graph.initializer}
         inputs = {i.name: i for i in gradient.graph.input if i.name not in stored}
         problems = [f"wrt: '{n}' is computed by the model" for n in self.variables if n not in {*stored, *inputs}]

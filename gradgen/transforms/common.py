@@ -28,7 +28,7 @@ from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_i
 from gradgen.engine.subgraphs import all_values
 from gradgen.engine.through import Through, pass_through, quantises, stops
 from gradgen.errors import GradientError, GradientWarning, only_gradient_errors
-from gradgen.request import FIXED_KEY, NAMES_KEY, check_fixed, find_values, noted_fixed, noted_roles
+from gradgen.request import FIXED_KEY, NAMES_KEY, SEEDED, check_fixed, find_values, noted_fixed, noted_roles
 from gradgen.rules.library import zeros_like
 from gradgen.rules.portable import make_portable
 from gradgen.rules.rewrites import rewrite
@@ -79,11 +79,16 @@ class Public:
 
     def __init__(self, names: Names):
         self._names = names
+        self._prefixes: dict[str, str] = {}
         self.roles: dict[str, dict[str, str]] = {}
 
     def take(self, stem: str, sources: Sequence[str], role: str, beside: Sequence[str] = ()) -> dict[str, str]:
-        """Names `<stem>_<source>` by source, with one stem for all; `beside` are sources whose names have to be free."""
-        prefix = free_prefix(stem, [*sources, *beside], self._names)
+        """Names `<stem>_<source>` by source, with one stem for all; `beside` are sources whose names have to be free.
+
+        A second call for a stem goes on from the prefix of the first one.
+        """
+        prefix = free_prefix(stem, [*sources, *beside], self._names, self._prefixes.get(stem, ""))
+        self._prefixes[stem] = prefix
         taken = {n: self._names.add(prefix + n) for n in sources}
         self.roles.update({public: {"role": role, "source": n} for n, public in taken.items()})
         return taken
@@ -164,7 +169,7 @@ class Call:
         """The cotangents with which the gradient of the targets starts; `reduce` as in `value_and_grad`."""
         chosen = [v for v in self.targets if reduce == "element" and ir_shape(v) != ()]
         names = self.public.take("index", [v.name or "" for v in chosen], "index")
-        seeded = {v.name or "": {"role": "seeded with 1", "source": v.name or ""} for v in self.targets}
+        seeded = {v.name or "": {"role": SEEDED, "source": v.name or ""} for v in self.targets}
         self.public.roles.update({n: role for n, role in seeded.items() if n not in names})
         return {
             v: chosen_element(v, names[v.name or ""], self.linker) if v in chosen else self.ones(v, reduce)
@@ -227,6 +232,8 @@ class Call:
         """The model, of the kind that was handed in, with its metadata; `then` as for `finish`."""
         prepared, model = self.prepared, self.prepared.model
         previous = noted_roles(model.metadata_props)
+        if any(r["role"] in (SEEDED, "index") for r in self.public.roles.values()):  # what an earlier call has seeded
+            previous = {n: r for n, r in previous.items() if r["role"] != SEEDED}
         model.metadata_props[NAMES_KEY] = json.dumps({**previous, **self.public.roles}, sort_keys=True)
         complete(model, self.linker, then)
         if not prepared.as_ir:

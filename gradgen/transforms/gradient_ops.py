@@ -9,12 +9,12 @@ from collections.abc import Iterable
 import onnx
 import onnx_ir as ir
 
+from gradgen.engine.derive import TRAINING as DOMAIN
 from gradgen.engine.protos import all_nodes, scopes
 from gradgen.engine.shaping import fill_type, value_of
 from gradgen.errors import GradientError
 from gradgen.rules.lang import INTERNAL
 
-DOMAIN = "ai.onnx.preview.training"
 Owner = onnx.GraphProto | onnx.FunctionProto
 
 

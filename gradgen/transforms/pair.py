@@ -17,7 +17,7 @@ from gradgen.engine.registry import Registry, Rules, registry_of
 from gradgen.engine.simplify import remove_unused_initializers
 from gradgen.engine.subgraphs import discard, graphs
 from gradgen.errors import GradientError
-from gradgen.request import NAMES_KEY, noted_roles, roles_of
+from gradgen.request import NAMES_KEY, noted_roles, roles_of, value_names
 from gradgen.transforms.common import drop_imports, paused_collector
 from gradgen.transforms.partition import ancestors, kept_values
 
@@ -80,7 +80,7 @@ def vjp_pair(
 
 def _added(before: onnx.ModelProto, after: onnx.ModelProto) -> tuple[list[str], list[str]]:
     """The names of the cotangents and of the gradients that `vjp` has added to a model."""
-    known = roles_of(before)
+    known = value_names(before)  # and not the metadata, which may speak of what the model had before it was cut down
     roles = {n: r["role"] for n, r in roles_of(after).items() if n not in known}
     given = [i.name for i in after.graph.input if roles.get(i.name) == "cotangent"]
     return given, [o.name for o in after.graph.output if roles.get(o.name) == "gradient"]

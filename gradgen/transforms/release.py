@@ -43,6 +43,11 @@ class Alike:
         known, shape = self.by_value.get(value), ir_shape(value)
         return self._by_shape.get(shape) if known is None and shape is not None else known
 
+    def computed(self, graph: ir.Graph) -> list[ir.Value]:
+        """What `find` may give and a node of the graph computes."""
+        values = dict.fromkeys((*self._by_shape.values(), *self.by_value.values()))
+        return [v for v in values if (node := v.producer()) is not None and node.graph is graph]
+
 
 def release(graph: ir.Graph, free: Sequence[ir.Value], alike: Alike, linker: Linker) -> None:
     """Let nothing read the free cotangents any more.
@@ -50,6 +55,9 @@ def release(graph: ir.Graph, free: Sequence[ir.Value], alike: Alike, linker: Lin
     Shapes are read from the forward pass. A guard asks of a cotangent that is not zero: the division that it guards has
     a guard of its own in its transpose. Where something else reads a cotangent, zeros stand for that.
     """
+    # A value that nothing reads so far may be the one whose shape is read below.
+    outputs = list(graph.outputs)
+    graph.outputs.extend(v for v in alike.computed(graph) if not v.is_graph_output())
     remove_unused(graph)
     depending = set(free)
     for node in graph:
@@ -65,6 +73,8 @@ def release(graph: ir.Graph, free: Sequence[ir.Value], alike: Alike, linker: Lin
                 first.setdefault(value, node)
     for cotangent, node in first.items():
         cotangent.replace_all_uses_with(zeros(linker.anchored(node), alike.by_value[cotangent]))
+    graph.outputs.clear()
+    graph.outputs.extend(outputs)
     remove_unused(graph)
 
 

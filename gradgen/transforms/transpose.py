@@ -49,6 +49,7 @@ def push_forward(
     targets = [replaced.get(v, v) for v in targets]
     free = [linker.value(f"{v.name}/any", v) for v in targets]
     alike = Alike(graph)
+    alike.learn(list(zip(targets, free, strict=True)))
 
     def pull_alike(step: Step, incoming: Sequence[ir.Value | None], linker: Linker) -> list[Pair]:
         pairs = list(_pull(step, incoming, linker))
