@@ -49,8 +49,6 @@ _HOMES = {
 }
 
 __all__ = [
-    "hessian",
-    "jacobian",
     "GradientError",
     "GradientWarning",
     "Registry",
@@ -58,7 +56,9 @@ __all__ = [
     "grad",
     "gradient_of_function",
     "gradient_of_nodes",
+    "hessian",
     "hvp",
+    "jacobian",
     "jvp",
     "library",
     "lower_gradient_ops",

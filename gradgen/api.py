@@ -10,7 +10,7 @@ from gradgen.engine.derive import derive
 from gradgen.engine.link import CONSTANT_MARK
 from gradgen.engine.prepare import Model, prepare
 from gradgen.engine.reading import read
-from gradgen.engine.registry import Registry, Rules, registered, registry_of
+from gradgen.engine.registry import Registry, Rules, registry_of
 from gradgen.engine.walk import pull
 from gradgen.errors import GradientError
 from gradgen.request import parameter_values, stored_parameters
@@ -119,12 +119,20 @@ def grad(
     return _gradient(model, wrt, of, "grad", options)
 
 
-def parameters(model: Model) -> list[str]:
+def parameters(model: Model, *, registry: Registry | None = None) -> list[str]:
     """The names of a model's trainable initializers: the float ones that a rule differentiates, in the model's order.
 
-    Constants that gradgen has added to a gradient model are no parameters.
+    Where a model has none and keeps its weights in Constant nodes, the outputs of those of rank 1 and more. Constants
+    that gradgen has added to a gradient model are no parameters.
+
+    Args:
+        model: a path, an onnx.ModelProto or an onnx_ir.Model. It is not changed.
+        registry: rules to use in place of the registered ones.
+
+    Raises:
+        GradientError: for what is no valid model.
     """
-    registry = registered()
+    registry = registry_of(registry)
     with paused_collector():
         if names := stored_parameters(read(model)[0], registry):
             return names

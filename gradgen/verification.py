@@ -61,6 +61,7 @@ def verify(
     *,
     feeds: Mapping[str, np.ndarray] | Path | None = None,
     straight_through: bool = False,
+    portable: bool = False,
     registry: Registry | None = None,
     seed: int = 0,
     each: Callable[[Verification, int], None] | None = None,
@@ -78,6 +79,7 @@ def verify(
             and 1, free dimensions of 2.
         straight_through: as in `vjp`. A gradient that goes straight through quantisation is an estimate and no
             derivative: where it differs from that, its verdict is "unresolved".
+        portable: verify the model that `vjp` gives with it.
         seed: of what is made up, of cotangents and of directions.
         each: is called with each record when it is made, and with how many there will be.
 
@@ -88,17 +90,25 @@ def verify(
         GradientError: what `vjp` raises; feeds that do not fit; a model that no engine runs at this point.
     """
     with only_gradient_errors():
-        return _verify(model, wrt, of, feeds, straight_through, registry, seed, each)
+        return _verify(model, wrt, of, feeds, straight_through, portable, registry, seed, each)
 
 
 def _verify(
-    model: Model, wrt: Any, of: Any, feeds: Any, straight_through: bool, registry: Registry | None, seed: int, each: Any
+    model: Model,
+    wrt: Any,
+    of: Any,
+    feeds: Any,
+    straight_through: bool,
+    portable: bool,
+    registry: Registry | None,
+    seed: int,
+    each: Any,
 ) -> list[Verification]:
     primal, point = make_feeds(_read(model), feeds, seed)
     primal = runnable(primal, registry_of(registry))
     rules = Rules(registry_of(registry), imports(primal))
     primal = number_draws(primal, lambda f: rules.find(f.domain, f.name) is not None)
-    make = functools.partial(vjp, primal, wrt, of, registry=registry)
+    make = functools.partial(vjp, primal, wrt, of, portable=portable, registry=registry)
     gradient = make(straight_through=straight_through)
     _refuse_compounds(gradient)
     primal = _with_outputs(primal, gradient)

@@ -12,25 +12,11 @@ from onnxscript import opset18 as op18
 from onnxscript import opset21 as op
 from onnxscript import script
 from onnxscript.values import OnnxFunction, Opset
+from own_ops import MINE, swish2
 
 import gradgen
 
-MINE = gradgen.Registry()
 RULES = Opset("my.rules", 1)
-
-
-@gradgen.op("my.domain", "Swish2", registry=MINE)
-def swish2(x, beta: float = 1.0):
-    """y = x·σ(beta·x)."""
-    return x * op.Sigmoid(x * op.CastLike(beta, x))
-
-
-@gradgen.op("my.domain", "Pair", version=2, registry=MINE)
-def pair(x, w, gain: float = 2.0):
-    """Two outputs, one through another op of one's own."""
-    scaled = swish2(x, beta=gain)
-    total = op.ReduceSum(x * w, keepdims=0)
-    return scaled, total
 
 
 MODEL = """<ir_version: 10, opset_import: ["" : OPSET, "my.domain" : 2]>
@@ -338,3 +324,19 @@ def test_a_circle_of_bodies_is_refused():
     gradgen.op("my.domain", "One", registry=registry)(function("One", "Two"))
     with pytest.raises(gradgen.GradientError, match="my.domain::Two: its body calls itself"):
         gradgen.op("my.domain", "Two", registry=registry)(function("Two", "One"))
+
+
+def test_parameters_are_those_that_the_rules_of_the_registry_differentiate():
+    """A rule that gives no gradient to an input leaves no parameter in it."""
+    text = """<ir_version: 10, opset_import: ["" : 21, "my.domain" : 1]>
+    g (float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}> { y = my.domain.Shift(x, w) }"""
+    registry = gradgen.Registry()
+
+    @script(RULES, default_opset=op)
+    def shift_vjp(dy, x, w):
+        dx = op.Identity(dy)
+        return dx
+
+    gradgen.register_vjp("my.domain", "Shift", shift_vjp, inputs=["x", "w"], registry=registry)
+    assert gradgen.parameters(parser.parse_model(text)) == ["w"]
+    assert gradgen.parameters(parser.parse_model(text), registry=registry) == []

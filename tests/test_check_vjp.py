@@ -9,27 +9,12 @@ import pytest
 from onnxscript import opset21 as op
 from onnxscript import script
 from onnxscript.values import Opset
+from own_ops import MINE, swish2
 
 import gradgen
 from gradgen.rules.lang import op as traced_op
 from gradgen.rules.lang import traced
 from gradgen.testing import check_vjp
-
-MINE = gradgen.Registry()
-
-
-@gradgen.op("my.domain", "Swish2", registry=MINE)
-def swish2(x, beta: float = 1.0):
-    """y = x·σ(beta·x)."""
-    return x * op.Sigmoid(x * op.CastLike(beta, x))
-
-
-@gradgen.op("my.domain", "Pair", version=2, registry=MINE)
-def pair(x, w, gain: float = 2.0):
-    """Two outputs, one through another op of one's own."""
-    scaled = swish2(x, beta=gain)
-    total = op.ReduceSum(x * w, keepdims=0)
-    return scaled, total
 
 
 def with_rule(rule, **options) -> None:

@@ -13,37 +13,13 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from click.testing import CliRunner, Result
-from onnx import parser
+from command_line import DIGITS, SAMPLE, refused, run, save_text
 
 import gradgen
-from gradgen.cli import cli
 from gradgen.commands.common import counted
 from gradgen.coverage import coverage_rows
-from gradgen.engine import registry
-from gradgen.rules.lang import traced
 
-DIGITS = Path(__file__).parent.parent / "examples" / "digits_cnn.onnx"
-SAMPLE = DIGITS.with_name("digits_sample.npz")
 CUSTOM = "g (float[3] x) => (float y) { a = c.Foo(x)\n b = c.Bar(a)\n y = ReduceSum<keepdims=0>(b) }"
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(cli, [str(a) for a in arguments])
-
-
-def refused(result: Result) -> str:
-    """The message of a command that must have failed as it should: a line of gradgen's own, exit code 2."""
-    assert result.exit_code == 2, result.output
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    assert result.stdout == ""
-    assert result.stderr.startswith("gradgen: ")
-    return result.stderr.removeprefix("gradgen: ").rstrip("\n")
-
-
-def save_text(path: Path, text: str) -> Path:
-    onnx.save(parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21, "c" : 1]> {text}'), path)
-    return path
 
 
 def external(folder: Path) -> Path:
@@ -67,32 +43,6 @@ def test_grad_writes_a_model_that_onnxruntime_runs(tmp_path):
     found = ort.InferenceSession(target, providers=["CPUExecutionProvider"]).run(None, feeds)
     assert found[0].shape == (8, 1, 3, 3) and np.abs(found[0]).max() > 0
     assert list(tmp_path.iterdir()) == [target]
-
-
-def test_check_prints_one_row_for_each_value(tmp_path):
-    result = run(
-        "grad", DIGITS, "--of", "loss", "--wrt", "fc.*", "-o", tmp_path / "g.onnx", "--check", "--inputs", SAMPLE
-    )
-    assert result.exit_code == 0, result.output
-    rows = [line for line in result.stdout.splitlines() if "fc." in line]
-    assert [("fc.weight" in rows[0], "10×64" in rows[0], "ok" in rows[0])] == [(True, True, True)]
-    assert len(rows) == 2
-
-
-def test_check_of_a_wrong_gradient_says_so_and_exits_with_1(tmp_path, monkeypatch):
-    wrong = gradgen.Registry(parent=registry.registered())
-
-    @gradgen.vjp_rule("", "Relu", registry=wrong)
-    @traced("dX")
-    def relu_vjp(dY, Y):
-        from gradgen.rules.lang import op
-
-        return op.Mul(dY, np.asarray(1.5, np.float32))
-
-    monkeypatch.setattr("gradgen.api.registry_of", lambda given: wrong)
-    result = run("grad", DIGITS, "--of", "loss", "--wrt", "conv1.bias", "-o", tmp_path / "g.onnx", "--check")
-    assert result.exit_code == 1
-    assert "wrong" in result.stdout
 
 
 def test_vjp_takes_cotangents_and_keeps_the_outputs(tmp_path):
@@ -152,65 +102,6 @@ def test_coverage_tells_from_when_on_and_of_which_inputs(op, first, inputs):
         lines = (Path(__file__).parent.parent / "generated" / "COVERAGE.md").read_text().splitlines()
         (line,) = [cells for cells in lines if f"| {op.removeprefix('ai.onnx::')} | {first} |" in cells]
         assert line.endswith(f"| {inputs} |")
-
-
-MINE = """from gradgen.rules.lang import op, vjp
-
-
-@vjp
-def softplus_vjp(dY, X):
-    \"\"\"dX = dY / (1 + exp(-X)).\"\"\"
-    dX = dY * op.Sigmoid(X) * FACTOR
-    return dX
-"""
-
-
-def generated(folder: Path, factor: float) -> list[str]:
-    """Generate a library with one rule, right for the factor 1; returns the command."""
-    rules, table = folder / "mine.py", folder / "mine.toml"
-    rules.write_text(MINE.replace("FACTOR", str(factor)))
-    table.write_text('[Softplus]\nvjp = "softplus_vjp"\nsamples = [{ X = [3, 4] }]\n')
-    options = ["--rules", str(rules), "--table", str(table), "--out", str(folder / "out")]
-    command = [sys.executable, "-m", "gradgen", "generate", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return command
-
-
-def test_generate_a_library_of_ones_own(tmp_path):
-    command = generated(tmp_path, 2.0)
-    out = tmp_path / "out"
-    assert {p.name for p in out.iterdir()} == {"__init__.py", "COVERAGE.md", "registry.py", "mine.onnxtxt", "tests"}
-    text = "g (float[3] x) => (float[3] y) { y = Softplus(x) }"
-    model = gradgen.grad(save_text(tmp_path / "m.onnx", text), reduce="sum", registry=gradgen.Registry.load(out))
-    x = np.array([-1, 0, 1], np.float32)
-    (found,) = ort.InferenceSession(model.SerializeToString()).run(None, {"x": x})
-    np.testing.assert_allclose(found, 2 / (1 + np.exp(-x)), rtol=1e-6)
-    request = ("grad", tmp_path / "m.onnx", "--reduce", "sum", "-o", tmp_path / "g.onnx", "--check")
-    assert run(*request).exit_code == 0
-    result = run(*request, "--library", out)  # its rule is wrong by the factor, and the one that ships is not
-    assert result.exit_code == 1 and "wrong" in result.stdout
-    table = tmp_path / "mine.toml"
-    assert "there is no op 'Softminus'" in _generate_error(command, table, "[Softminus]\n")
-    assert "no samples" in _generate_error(command, table, '[Softplus]\nvjp = "softplus_vjp"\n')
-    with pytest.raises(gradgen.GradientError, match="no generated library"):
-        gradgen.Registry.load(tmp_path)
-
-
-@pytest.mark.parametrize("factor", [1.0, 2.0])
-def test_the_tests_of_such_a_library_test_its_rules(tmp_path, factor):
-    generated(tmp_path, factor)
-    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, str(tmp_path / "out")]
-    done = subprocess.run(tests, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == (0 if factor == 1 else 1), done.stdout
-    assert ("test_softplus_first_order" in done.stdout) == (factor != 1)
-
-
-def _generate_error(command: list[str], table: Path, text: str) -> str:
-    table.write_text(text)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    return done.stderr
 
 
 @pytest.mark.parametrize(
@@ -291,66 +182,6 @@ def test_external_data_that_is_short_or_missing(tmp_path):
     (tmp_path / "weights.bin").unlink()
     assert "refers to external data that is not there: weights.bin" in refused(run(*request))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["external.onnx"]
-
-
-IMAGE, LABEL = np.zeros((3, 1, 8, 8), np.float32), np.zeros(3, np.int64)
-
-
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        (None, "there is no such file"),
-        (b"x", "broken"),
-        ({"image": np.zeros((2, 3), np.float32)}, "input 'image' has shape"),
-        ({"image": IMAGE, "label": LABEL[:2]}, "dimension 'N' is 3 and 2"),
-        ({"image": IMAGE.astype(str)}, "input 'image' is of float32"),
-        ({"picture": IMAGE}, "holds picture; the model's inputs are image, label"),
-    ],
-    ids=["missing", "broken", "shape", "sizes", "type", "name"],
-)
-def test_inputs_that_do_not_fit(tmp_path, arrays, message):
-    stored, target = tmp_path / "in.npz", tmp_path / "g.onnx"
-    if isinstance(arrays, bytes):
-        stored.write_bytes(arrays)
-    elif arrays is not None:
-        np.savez(stored, **arrays)
-    assert message in refused(run("grad", DIGITS, "--of", "loss", "-o", target, "--check", "--inputs", stored))
-    assert not target.exists()
-
-
-def test_an_npz_that_is_cut_short(tmp_path):
-    stored = tmp_path / "in.npz"
-    stored.write_bytes(SAMPLE.read_bytes()[:-50])
-    command = ("grad", DIGITS, "--of", "loss", "-o", tmp_path / "g.onnx", "--check", "--inputs", stored)
-    assert "broken" in refused(run(*command))
-
-
-def test_inputs_that_the_runtime_refuses(tmp_path):
-    stored, target = tmp_path / "in.npz", tmp_path / "g.onnx"
-    np.savez(stored, image=IMAGE, label=LABEL + 99)
-    result = run("grad", DIGITS, "--of", "loss", "-o", target, "--check", "--inputs", stored)
-    assert result.exit_code == 2 and result.stderr.startswith(
-        f"gradgen: '{target}' is written, but the check could not"
-    )
-    assert "Out of range value in index tensor" in result.stderr  # what onnxruntime says last
-    onnx.checker.check_model(target, full_check=True)
-
-
-@pytest.mark.parametrize(
-    ("x", "verdict", "code"),
-    [
-        ([1, 2, 3], "ok", 0),
-        ([0, 1, 2], "kink: there is no derivative", 1),
-        ([np.inf, 1, 2], "unresolved: the finite", 1),
-    ],
-)
-def test_a_check_that_verifies_nothing_says_so(tmp_path, x, verdict, code):
-    stored, target = tmp_path / "in.npz", tmp_path / "g.onnx"
-    path = save_text(tmp_path / "m.onnx", "g (float[3] x) => (float y) { r = Relu(x)\n y = ReduceSum<keepdims=0>(r) }")
-    np.savez(stored, x=np.array(x, np.float32))
-    result = run("grad", path, "-o", target, "--check", "--inputs", stored)
-    assert result.exit_code == code and verdict in result.stdout
-    assert ("no gradient could be verified" in result.stdout) == (code == 1)
 
 
 def test_standard_input_and_output(tmp_path):

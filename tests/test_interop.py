@@ -16,7 +16,7 @@ from gradgen import interop
 
 
 def library(name: str):
-    return pytest.importorskip(name, reason=f"needs {name}: pip install 'onnx-gradgen[{name.partition('.')[0]}]'")
+    return pytest.importorskip(name, reason=f"needs {name}: extra {name.partition('.')[0]}")
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ gradgen.interop.{name}_function"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     last = done.stderr.splitlines()[-1]
     assert last.startswith(f"ImportError: gradgen.interop needs {name}, which cannot be imported")
-    assert last.endswith(f"pip install 'onnx-gradgen[{name}]'")
+    assert f'pip install -e ".[{name}]"' in last
 
 
 # PyTorch
@@ -333,6 +333,7 @@ def test_scipy_errors():
     refused("fixed: 'x' is in wrt", CLASSIFIER, fixed={"x": X, "label": np.zeros(5, int)})
     refused("the shape of 'x' is not known: give an array in start", CLASSIFIER, fixed={"label": np.zeros(5, int)})
     refused("wrt: 'h' is computed by the model", CLASSIFIER, ["h"], fixed={"x": X, "label": np.zeros(5, int)})
+    refused("reduce is None or 'sum'", TWO_LAYERS, reduce="element")
     f = interop.scipy_objective(ROSENBROCK)
     with pytest.raises(gradgen.GradientError, match=r"the vector has 4 elements, and what is given has shape \[3\]"):
         f(np.zeros(3))

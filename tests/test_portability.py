@@ -13,6 +13,7 @@ from portable_engines import ENGINES, error, feeds_for, gradient, primals
 
 import gradgen
 from gradgen.evaluate import evaluator
+from gradgen.rules.portable import FORMS
 
 PACKAGES = {"OpenVINO": "openvino", "IREE": "iree"}
 
@@ -87,3 +88,48 @@ def test_a_square_weight_is_on_the_left_of_a_portable_product():
     x, ct = np.random.default_rng(1).standard_normal((2, 2, 3, 5)).astype(np.float32)
     got = evaluator(found, strict=True)({"x": x, "grad_y": ct})["grad_x"]
     np.testing.assert_allclose(got, ct @ weight.T, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("transform", [gradgen.jvp, gradgen.hvp])
+def test_forward_mode_has_portable_forms_too(transform):
+    options = {"reduce": "sum"} if transform is gradgen.hvp else {}
+    plain = transform(parser.parse_model(SCAN), wrt=["x"], of=["y"], **options)
+    model = transform(parser.parse_model(SCAN), wrt=["x"], of=["y"], portable=True, **options)
+    onnx.checker.check_model(model, full_check=True)
+    directions = [
+        [a for n in m.graph.node for a in n.attribute if a.name.endswith("_directions")] for m in (plain, model)
+    ]
+    assert directions[0] and not directions[1]
+    feeds = feeds_for(plain)
+    assert error(evaluator(model, strict=True)(feeds), plain, feeds) <= 1e-6
+
+
+POOL = """<ir_version: 10, opset_import: ["" : 21, "ai.onnx.preview.training" : 1]>
+g (float[1, 1, 4, 4] x) => (float[1, 1, 4, 4] dx) {
+    y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x)
+    dx = ai.onnx.preview.training.Gradient<xs = ["x"], y = "y">(x)
+}"""
+
+
+def test_lowered_nodes_have_portable_forms_too():
+    kinds = [
+        {n.op_type for n in gradgen.lower_gradient_ops(parser.parse_model(POOL), portable=p).graph.node}
+        for p in (False, True)
+    ]
+    assert "MaxUnpool" in kinds[0] and "MaxUnpool" not in kinds[1]
+    x = np.random.default_rng(0).permutation(16).astype(np.float32).reshape(1, 1, 4, 4)
+    got = evaluator(gradgen.lower_gradient_ops(parser.parse_model(POOL), portable=True), strict=True)({"x": x})["dx"]
+    tiles = x.reshape(2, 2, 2, 2).max((1, 3), keepdims=True)
+    assert (got == (x.reshape(2, 2, 2, 2) == tiles).reshape(x.shape)).all()
+
+
+def test_verify_judges_the_portable_form(monkeypatch):
+    def wrong(node, linker):
+        node.op_type = "Sin"
+
+    monkeypatch.setitem(FORMS, "Cos", wrong)
+    model = parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]> g (float[3] x) => (float[3] y) { y = Sin(x) }"""
+    )
+    verdicts = [gradgen.verify(model, portable=p)[0].verdict for p in (False, True)]
+    assert verdicts == ["ok", "wrong"]

@@ -6,7 +6,7 @@ import difflib
 import json
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,37 @@ portable_option = click.option(
     help="Emit forms that engines beside onnxruntime have too, where they lack the usual ones.",
 )
 no_inline_option = click.option("--no-inline", is_flag=True, help="Keep calls into the function library, for reading.")
+reduce_option = click.option(
+    "--reduce",
+    type=click.Choice(["sum", "element"]),
+    help="Of outputs with several elements take the sum, or the element that an input index_<output> chooses when the "
+    "model runs.",
+)
+inputs_option = click.option(
+    "--inputs",
+    "feeds",
+    type=click.Path(path_type=Path),
+    help="An .npz with inputs by name, for the check. What is missing is made up: random floats, integers 0 and 1, free "
+    "dimensions of 2.",
+)
+
+
+def transform_options(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Decorator: the argument and the options of every command that writes a transform of a model; `more` are its own.
+
+    Help lists what is asked for first, then how it is written, what is particular to the command, and `--json`.
+    """
+    options = (
+        of_option, wrt_option, *more, no_inline_option, portable_option, through_option, library_option, output_option,
+        json_option, model_argument,
+    )  # fmt: skip
+
+    def decorate(fn: Any) -> Any:
+        for option in reversed(options):
+            fn = option(fn)
+        return fn
+
+    return decorate
 
 
 class one_line:  # noqa: N801  (a context manager reads as a verb)
@@ -138,16 +169,21 @@ def write_model(result: Any, output: str) -> None:
     sys.stdout.buffer.write(result.SerializeToString())
 
 
-def report(result: Any, output: str, as_json: bool, **more: Any) -> None:
-    """Say what was written: a line, or JSON with the model's signature; on standard error if the model is on output."""
-    nodes = len(result.graph.node)
+def report(result: Any, output: str, as_json: bool, err: bool = False, **more: Any) -> None:
+    """Say what was written: a line, or JSON with the model's signature; on standard error if a model is on output."""
     if as_json:
-        signature = {role: _signature(values) for role, values in (("inputs", result.graph.input),
-                                                                   ("outputs", result.graph.output))}  # fmt: skip
-        text = json.dumps({"output": output, "nodes": nodes, **signature, **more})
+        text = json.dumps({**described(result, output), **more})
     else:
-        text = f"{'standard output' if output == STREAM else Path(output)}: {counted(nodes, 'node')}"
-    click.echo(text, err=output == STREAM)
+        nodes = counted(len(result.graph.node), "node")
+        text = f"{'standard output' if output == STREAM else Path(output)}: {nodes}"
+    click.echo(text, err=err or output == STREAM)
+
+
+def described(result: Any, output: str) -> dict[str, Any]:
+    """What JSON says of a model that was written: the file, the number of nodes, and the signature."""
+    graph = result.graph
+    signature = {"inputs": _signature(graph.input), "outputs": _signature(graph.output)}
+    return {"output": output, "nodes": len(graph.node), **signature}
 
 
 def _signature(values: Any) -> list[dict[str, Any]]:
@@ -163,7 +199,14 @@ def _signature(values: Any) -> list[dict[str, Any]]:
     return found
 
 
-def names_of(model: Any, wrt: Sequence[str]) -> list[str]:
+def options_of(library: Path | None) -> dict[str, Any]:
+    """The keyword argument `registry` of a call, where `--library` names rules; raises GradientError."""
+    from gradgen.engine.registry import Registry
+
+    return {} if library is None else {"registry": Registry.load(library)}
+
+
+def names_of(model: Any, wrt: Sequence[str], **options: Any) -> list[str]:
     """`--wrt` with `inputs` and `initializers` spelt out, where the model has no value of that name."""
     from gradgen import api
     from gradgen.engine.reading import read
@@ -179,7 +222,7 @@ def names_of(model: Any, wrt: Sequence[str]) -> list[str]:
         if name == "inputs" and name not in taken:
             names += [i.name for i in graph.input if i.name not in stored and i.type.tensor_type.elem_type in floats]
         elif name == "initializers" and name not in taken:
-            found = api.parameters(model)
+            found = api.parameters(model, registry=options.get("registry"))
             if not found:
                 label = f"'{model}'" if isinstance(model, Path) else "the model"
                 raise GradientError(f"{label} has no float initializer to differentiate with respect to")
@@ -223,16 +266,13 @@ def transform(
     """
     from rich.console import Console
 
-    from gradgen.engine.registry import Registry
-
     source = read_model(model)
     check_output(output, model)
-    if library is not None:
-        options["registry"] = Registry.load(library)
+    options |= options_of(library)
     label = "the model" if model == STREAM else Path(model).name
     with Console(stderr=True).status(f"differentiating {label}"):
         try:
-            result = call(source, names_of(source, wrt) or None, list(of) or None, **options)
+            result = call(source, names_of(source, wrt, **options) or None, list(of) or None, **options)
         except GradientError as error:
             asked = {"--wrt": wrt, "--of": of, "--checkpoint": options.get("checkpoint") or ()}
             raise GradientError(hinted(asked, str(error))) from error

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,21 +12,16 @@ from gradgen.commands.common import (
     STREAM,
     check_output,
     checkpoint_option,
-    json_option,
-    library_option,
-    model_argument,
-    no_inline_option,
-    of_option,
+    inputs_option,
     one_line,
-    output_option,
-    portable_option,
+    options_of,
+    reduce_option,
     report,
-    through_option,
     transform,
+    transform_options,
     write_model,
-    wrt_option,
 )
-from gradgen.commands.verifying import MEANINGS
+from gradgen.commands.records import plain, print_records, right
 from gradgen.errors import GradientError
 
 CHECK_HELP = (
@@ -37,28 +30,15 @@ CHECK_HELP = (
 )
 
 
-def _shared(fn: Any) -> Any:
-    for option in (
-        json_option,
-        click.option("--check", is_flag=True, help=CHECK_HELP),
-        click.option("--inputs", "feeds", type=click.Path(path_type=Path), help="An .npz with inputs for --check, by "
-                     "name. What is missing is made up: random floats, integers 0 and 1, free dimensions of 2."),
-        library_option, checkpoint_option, through_option, portable_option, no_inline_option, output_option, wrt_option,
-        of_option, model_argument,
-    ):  # fmt: skip
-        fn = option(fn)
-    return fn
+SHARED = (checkpoint_option, click.option("--check", is_flag=True, help=CHECK_HELP), inputs_option)
 
 
 @click.command()
-@_shared
-@click.option(
-    "--reduce",
-    type=click.Choice(["sum", "element"]),
-    help="Differentiate the sum of outputs with several "
-    "elements, or the element that an input index_<output> chooses when the model runs.",
+@transform_options(
+    reduce_option,
+    click.option("--value/--no-value", default=False, help="Keep the model's own outputs beside the gradients."),
+    *SHARED,
 )
-@click.option("--value/--no-value", default=False, help="Keep the model's own outputs beside the gradients.")
 def grad(reduce: str | None, value: bool, **request: Any) -> None:
     """Write the gradient of a scalar output of MODEL; those of several outputs are added.
 
@@ -70,11 +50,13 @@ def grad(reduce: str | None, value: bool, **request: Any) -> None:
 
 
 @click.command()
-@_shared
-@click.option(
-    "--seeds",
-    metavar="K",
-    help="Take several cotangents at once, along a leading axis: how many, or the name of a dimension.",
+@transform_options(
+    click.option(
+        "--seeds",
+        metavar="K",
+        help="Take several cotangents at once, along a leading axis: how many, or the name of a dimension.",
+    ),
+    *SHARED,
 )
 def vjp(seeds: str | None, **request: Any) -> None:
     """Write the vector-Jacobian product of MODEL: cotangents `grad_<output>` in, `grad_<name>` out.
@@ -101,7 +83,7 @@ def _write(
 ) -> None:
     """Differentiate, write, and check if asked."""
     from gradgen.engine.custom import runnable
-    from gradgen.engine.registry import Registry, registered
+    from gradgen.engine.registry import registry_of
     from gradgen.feeds import make_feeds
 
     with one_line():
@@ -112,15 +94,14 @@ def _write(
         source, result = transform(call, model, output=output, quiet=True, **request)
         primal, point = make_feeds(source, feeds) if check else (None, {})
         if primal is not None:
-            library = request.get("library")
-            primal = runnable(primal, registered() if library is None else Registry.load(library))
+            primal = runnable(primal, registry_of(options_of(request["library"]).get("registry")))
         write_model(result, output)
         if not (as_json and check):
             report(result, output, as_json)
     if check:
         with one_line():
-            right = _check(primal, result, output, point, as_json)
-        if not right:
+            verified = _check(primal, result, output, point, as_json)
+        if not verified:
             raise SystemExit(1)
 
 
@@ -141,36 +122,11 @@ def _check(primal: Any, result: Any, output: str, point: Any, as_json: bool) -> 
         except Exception as error:  # the engines that run a model raise many kinds, with no common base
             where = "the model" if streamed else f"'{output}'"
             raise GradientError(f"{where} is written, but the check could not run: {line_of(error)}") from error
-    found = [r.verdict for r in records]
     if as_json:
-        report(result, output, True, check=[_plain(r) for r in records])
+        report(result, output, True, check=[plain(r, ("norm", "error")) for r in records])
     else:
-        _print(records, streamed)
-        for meaning in [text for verdict, text in MEANINGS.items() if verdict in found]:
-            click.echo(meaning, err=streamed)
-    if not as_json and "ok" not in found and "wrong" not in found:
-        click.echo("no gradient could be verified at this point", err=streamed)
-    return "ok" in found and "wrong" not in found
-
-
-def _plain(record: Any) -> dict[str, Any]:
-    """A record of the check, for JSON."""
-    numbers = {"norm": float(record.norm), "error": float(record.error)}
-    known = {k: v if json.dumps(v) not in ("NaN", "Infinity", "-Infinity") else None for k, v in numbers.items()}
-    return {"name": record.name, "shape": list(record.shape), **known, "verdict": record.verdict,
-            "reason": record.reason}  # fmt: skip
-
-
-def _print(records: Any, streamed: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("name", "shape", "norm", "error", "verdict")
-    for r in records:
-        table.add_row(r.name, "×".join(map(str, r.shape)) or "scalar", f"{r.norm:.4g}", f"{r.error:.1e}",
-                      r.verdict + (f" ({r.reason})" if r.reason else ""))  # fmt: skip
-    stream = sys.stderr if streamed else sys.stdout
-    Console(file=stream, width=None if stream.isatty() else 100).print(table)
+        print_records(records, {"norm": ("norm", ".4g"), "error": ("error", ".1e")}, streamed)
+    return right(records)
 
 
 def _seeds(primal: Any, gradient: Any, point: Any) -> tuple[Any, Any]:

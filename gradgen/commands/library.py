@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import click
 
-from gradgen.commands.common import STREAM, check_output, counted, json_option, one_line, write_model
+from gradgen.commands.common import (
+    STREAM,
+    check_output,
+    counted,
+    json_option,
+    library_option,
+    one_line,
+    options_of,
+    write_model,
+)
 from gradgen.errors import GradientError
 
 
@@ -19,8 +29,11 @@ from gradgen.errors import GradientError
 @click.option(
     "--list", "listed", is_flag=True, help="Print which ops have a function in the library, and why others do not."
 )
+@library_option
 @json_option
-def library(output: str | None, opset: int, ops: tuple[str, ...], listed: bool, as_json: bool) -> None:
+def library(
+    output: str | None, opset: int, ops: tuple[str, ...], listed: bool, library: Path | None, as_json: bool
+) -> None:
     """Write the compiled rules as functions of one model, for runtimes that link them by themselves.
 
     Each function is complete by itself: copy it into a model, and call it. --list and --json say which ops are in it.
@@ -32,7 +45,7 @@ def library(output: str | None, opset: int, ops: tuple[str, ...], listed: bool, 
             raise GradientError("give -o a file to write, or --list to see what would be in it")
         if output is not None:
             check_output(output, STREAM)
-        model, entries = written(opset, ops or None)
+        model, entries = written(opset, ops or None, **options_of(library))
         if output is not None:
             write_model(model, output)
     ruled = [e for e in entries if not e.reason]

@@ -5,22 +5,27 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
-from gradgen.commands.common import json_option, model_argument, one_line, read_model
+from gradgen.commands.common import json_option, library_option, model_argument, one_line, options_of, read_model
 
 
 @click.command()
+@library_option
 @json_option
 @model_argument
-def parameters(model: str, as_json: bool) -> None:
-    """List the trainable initializers of MODEL, one a line."""
+def parameters(model: str, library: Path | None, as_json: bool) -> None:
+    """List the trainable initializers of MODEL, one a line.
+
+    MODEL is a file, or - for standard input.
+    """
     from gradgen import api
 
     with one_line():
-        names = api.parameters(read_model(model))
+        names = api.parameters(read_model(model), **options_of(library))
         click.echo(json.dumps(names) if as_json else "\n".join(names), nl=bool(names) or as_json)
 
 

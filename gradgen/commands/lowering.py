@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from gradgen.commands.common import (
     check_output,
     counted,
     json_option,
+    library_option,
     model_argument,
     one_line,
+    options_of,
     output_option,
+    portable_option,
     read_model,
     report,
     write_model,
@@ -18,10 +23,12 @@ from gradgen.commands.common import (
 
 
 @click.command()
-@json_option
+@portable_option
+@library_option
 @output_option
+@json_option
 @model_argument
-def lower(model: str, output: str, as_json: bool) -> None:
+def lower(model: str, output: str, portable: bool, library: Path | None, as_json: bool) -> None:
     """Replace the Gradient nodes (ai.onnx.preview.training) of MODEL by standard operators, so that it runs anywhere.
 
     MODEL is a file, or - for standard input.
@@ -34,7 +41,7 @@ def lower(model: str, output: str, as_json: bool) -> None:
         source = read_model(model)
         check_output(output, model)
         count = count_gradients(read(source)[0])
-        result = lower_gradient_ops(source)
+        result = lower_gradient_ops(source, portable=portable, **options_of(library))
         write_model(result, output)
         report(result, output, as_json, lowered=count)
         if not as_json:

@@ -1,4 +1,4 @@
-"""The commands `gradgen jvp` and `gradgen hvp`: directional derivatives and Hessian-vector products."""
+"""The commands that write derivatives beyond the gradient: `gradgen jvp`, `hvp`, `jacobian` and `hessian`."""
 
 from __future__ import annotations
 
@@ -6,55 +6,66 @@ from typing import Any
 
 import click
 
-from gradgen.commands.common import (
-    json_option,
-    library_option,
-    model_argument,
-    no_inline_option,
-    of_option,
-    one_line,
-    output_option,
-    through_option,
-    transform,
-    wrt_option,
-)
-
-
-def _shared(fn: Any) -> Any:
-    for option in (
-        json_option, library_option, through_option, no_inline_option, output_option, wrt_option, of_option,
-        model_argument,
-    ):  # fmt: skip
-        fn = option(fn)
-    return fn
+from gradgen.commands.common import one_line, reduce_option, transform, transform_options
 
 
 @click.command()
-@_shared
-def jvp(no_inline: bool, **request: Any) -> None:
+@transform_options()
+def jvp(**request: Any) -> None:
     """Write the Jacobian-vector product of MODEL: directions `tangent_<name>` in, `tangent_<output>` out.
 
     MODEL is a file, or - for standard input.
     """
     from gradgen.transforms import forward_mode
 
-    with one_line():
-        transform(forward_mode.jvp, inline=not no_inline, **request)
+    _write(forward_mode.jvp, **request)
 
 
 @click.command()
-@_shared
-@click.option(
-    "--reduce",
-    type=click.Choice(["sum", "element"]),
-    help="Of outputs with several elements take the sum, or the element that an input index_<output> chooses.",
-)
-def hvp(no_inline: bool, reduce: str | None, **request: Any) -> None:
+@transform_options(reduce_option)
+def hvp(**request: Any) -> None:
     """Write the product of the Hessian of a scalar output of MODEL and a vector: `vector_<name>` in, `hvp_<name>` out.
 
     MODEL is a file, or - for standard input.
     """
     from gradgen.transforms import forward_mode
 
+    _write(forward_mode.hvp, **request)
+
+
+@click.command()
+@transform_options(
+    click.option(
+        "--per-sample", is_flag=True, help="The first axis is that of a batch's samples: the Jacobian of each."
+    ),
+    click.option(
+        "--mode",
+        type=click.Choice(["forward", "reverse"]),
+        help="One step for each element of --wrt, or of --of. Default: what takes fewer steps.",
+    ),
+)
+def jacobian(**request: Any) -> None:
+    """Write the Jacobians `jacobian_<output>_<name>` of MODEL.
+
+    MODEL is a file, or - for standard input.
+    """
+    from gradgen.transforms import matrices
+
+    _write(matrices.jacobian, **request)
+
+
+@click.command()
+@transform_options(reduce_option)
+def hessian(**request: Any) -> None:
+    """Write the Hessian `hessian_<name>_<name>` of a scalar output of MODEL; those of several outputs are added.
+
+    MODEL is a file, or - for standard input.
+    """
+    from gradgen.transforms import matrices
+
+    _write(matrices.hessian, **request)
+
+
+def _write(call: Any, no_inline: bool, **request: Any) -> None:
     with one_line():
-        transform(forward_mode.hvp, inline=not no_inline, reduce=reduce, **request)
+        transform(call, inline=not no_inline, **request)

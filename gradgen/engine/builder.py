@@ -356,6 +356,11 @@ _SCHEMAS: dict[tuple[str, str, int], onnx.defs.OpSchema | None] = {}
 
 
 def find_schema(op_type: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
+    """The schema of an op that a rule emits, None for one of another domain that has none.
+
+    Raises:
+        GradientError: the standard has no such op at this opset.
+    """
     key = (op_type, domain, opset)
     if key not in _SCHEMAS:
         try:

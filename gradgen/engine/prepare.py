@@ -14,14 +14,14 @@ from gradgen.engine.custom import expand_custom, keeps_call
 from gradgen.engine.declarations import check_declarations
 from gradgen.engine.external import BASE_KEY
 from gradgen.engine.forward import fill_bodies, move_strays
-from gradgen.engine.inference import evaluate, type_proto
+from gradgen.engine.inference import evaluate
 from gradgen.engine.link import Knowledge, small
 from gradgen.engine.opsets import raise_opset
 from gradgen.engine.protos import imports, scopes
 from gradgen.engine.reading import Model, check, densify, normalise_domains, open_dimensions, read
 from gradgen.engine.registry import Registry, Rules, is_random
 from gradgen.engine.settling import settle
-from gradgen.engine.shaping import Fill, infer_types_of, value_of
+from gradgen.engine.shaping import Fill, fill_type, infer_types_of, value_of
 from gradgen.engine.subgraphs import graphs
 from gradgen.engine.values import is_float
 from gradgen.inlining import inline_functions
@@ -144,10 +144,7 @@ def _fill_alike(proto: onnx.ModelProto, registry: Registry) -> bool:
                 source = value_of(scope, inputs.get(row.like.get(row.output_name(index), ""), ""))
                 if source is None or source.shape is None or not name:
                     continue
-                info = scope.info(name)
-                if not info.type.tensor_type.HasField("shape"):
-                    info.type.CopyFrom(type_proto(source))
-                    found = True
+                found |= fill_type(scope, name, source)
     return found
 
 

@@ -229,6 +229,13 @@ class Rules:
         """The row that holds for a node of the model, or None."""
         return self.find(node.domain, node.op_type)
 
+    def may_draw(self, node: ir.Node | onnx.NodeProto) -> bool:
+        """Whether a node itself draws random numbers, or does so if an input says so; its subgraphs are not looked at."""
+        row = self.of(node)
+        if row is not None and row.random is not None:
+            return bool(row.random)
+        return node.domain in ("", "ai.onnx") and is_random("", node.op_type)
+
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
     """A function of no arguments that is called once, also where threads ask for its result at the same time."""

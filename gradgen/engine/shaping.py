@@ -10,7 +10,7 @@ import onnx.shape_inference
 import onnx_ir as ir
 
 from gradgen.engine.defaults import drop_spelled, spell_defaults
-from gradgen.engine.inference import infer_shapes, set_shape, set_type
+from gradgen.engine.inference import infer_shapes, set_shape, set_type, type_proto
 from gradgen.engine.protos import Scope, imports, scopes
 from gradgen.engine.ranks import recover_ranks
 from gradgen.engine.values import Value
@@ -88,3 +88,12 @@ def value_of(scope: Scope, name: str) -> Value | None:
     elif name in scope.known:
         set_type(value, scope.known[name].type)
     return value
+
+
+def fill_type(scope: Scope, name: str, source: Value) -> bool:
+    """Give a value that has no shape yet the type of another; whether it had none."""
+    info = scope.info(name)
+    if info.type.tensor_type.HasField("shape"):
+        return False
+    info.type.CopyFrom(type_proto(source))
+    return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import onnx_ir as ir
 
@@ -35,13 +35,19 @@ def captures(node: ir.Node) -> list[ir.Value]:
     return list(found)
 
 
+def operands(node: ir.Node) -> Iterator[ir.Value]:
+    """What a node reads, its subgraphs included; a value may come more than once."""
+    yield from (v for v in node.inputs if v is not None)
+    yield from captures(node)
+
+
 def free_values(graph: ir.Graph) -> list[ir.Value]:
     """The values that a graph reads and does not define."""
     defined = {*graph.inputs, *graph.initializers.values()}
     found: dict[ir.Value, None] = {}
     for node in graph:
-        for value in (*node.inputs, *captures(node)):
-            if value is not None and value not in defined:
+        for value in operands(node):
+            if value not in defined:
                 found[value] = None
         defined.update(node.outputs)
     found.update((v, None) for v in graph.outputs if v not in defined)

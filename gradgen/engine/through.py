@@ -17,7 +17,7 @@ from gradgen.engine.flow import flows_of
 from gradgen.engine.link import Linker
 from gradgen.engine.plan import bind_attributes, operand
 from gradgen.engine.rows import Form, Row
-from gradgen.engine.subgraphs import captures, graphs
+from gradgen.engine.subgraphs import graphs, operands
 from gradgen.engine.values import FLOATS, is_float
 from gradgen.errors import GradientError
 from gradgen.rules import quantised
@@ -70,8 +70,8 @@ def _pass(graph: ir.Graph, active: set[ir.Value], linker: Linker, done: Through)
     nodes = list(graph)
     for node, following in zip(nodes, [*nodes[1:], None], strict=True):
         row = linker.rules.of(node)
-        standing = [v for v in (*node.inputs, *captures(node)) if v in done.stand_ins]
-        if not standing and not any(v in active for v in (*node.inputs, *captures(node))):
+        standing = [v for v in operands(node) if v in done.stand_ins]
+        if not standing and not any(v in active for v in operands(node)):
             continue
         for inner in graphs(node):
             _pass(inner, active | {v for v in inner.inputs if is_float(v.dtype)}, linker, done)
@@ -214,7 +214,7 @@ class _Search:
         for node in nodes:
             row = self.rules.of(node)
             ended = [v for v in self._ended(node, row, active) if v in reaching]
-            read = [v for v in (*node.inputs, *captures(node)) if v is not None]
+            read = operands(node)
             carrying = [v for v in (self.passed.get(v, v) for v in read) if v in active]
             if ended and carrying:
                 origins = self._origins(carrying, active)
@@ -252,8 +252,8 @@ class _Search:
         while pending:
             value = pending.pop()
             node = value.producer()
-            behind = self.entered.get(value, []) if node is None else [*node.inputs, *captures(node)]
-            fresh = [v for v in behind if v is not None and v in active and v not in seen]
+            behind = self.entered.get(value, []) if node is None else operands(node)
+            fresh = [v for v in behind if v in active and v not in seen]
             pending.extend(fresh)
             seen.update(fresh)
         return [v for v in self.sources if v in seen]
@@ -263,4 +263,4 @@ def _reach(nodes: Sequence[ir.Node], reaching: set[ir.Value]) -> None:
     """Add what values depend on, in whatever way."""
     for node in reversed(nodes):
         if any(v in reaching for v in node.outputs):
-            reaching.update(v for v in (*node.inputs, *captures(node)) if v is not None)
+            reaching.update(operands(node))

@@ -15,7 +15,7 @@ from gradgen.generator.results import read_results
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@click.command(name="generate")
+@click.command(name="generate", context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--rules", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A module of rules of your own."
 )

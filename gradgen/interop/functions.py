@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -17,12 +16,12 @@ import onnxruntime as ort
 from gradgen.api import vjp
 from gradgen.engine.external import BASE_KEY
 from gradgen.engine.prepare import infer
-from gradgen.engine.protos import all_nodes
+from gradgen.engine.protos import all_nodes, imports
 from gradgen.engine.reading import Model, read
-from gradgen.engine.registry import is_random, registered
+from gradgen.engine.registry import Registry, Rules, registry_of
 from gradgen.engine.values import FLOATS
 from gradgen.errors import GradientError
-from gradgen.request import NAMES_KEY, name_list
+from gradgen.request import name_list, roles_of
 from gradgen.session import open_session
 from gradgen.transforms.pair import vjp_pair
 
@@ -42,7 +41,8 @@ def needed(package: str, extra: str) -> Any:
         return importlib.import_module(package)
     except ImportError as error:
         raise ImportError(
-            f"gradgen.interop needs {package}, which cannot be imported ({error}): pip install 'onnx-gradgen[{extra}]'"
+            f'gradgen.interop needs {package}, which cannot be imported ({error}): run `pip install -e ".[{extra}]"` in a '
+            "clone of gradgen"
         ) from error
 
 
@@ -54,6 +54,7 @@ class Function:
         wrt: what has a gradient, as in `vjp`; initializers that it names become inputs.
         of: the outputs, as in `vjp`; by default all outputs of the model, of which the float ones are differentiated.
         threads: how many threads an op may use.
+        straight_through, registry: as in `vjp`.
 
     Attributes:
         inputs: names of the arguments: the model's inputs, then the initializers that `wrt` names.
@@ -67,11 +68,20 @@ class Function:
     """
 
     def __init__(
-        self, model: Model, wrt: Sequence[str] | str | None, of: Sequence[str] | str | None, threads: int | None = None
+        self,
+        model: Model,
+        wrt: Sequence[str] | str | None,
+        of: Sequence[str] | str | None,
+        threads: int | None = None,
+        *,
+        straight_through: bool = False,
+        registry: Registry | None = None,
     ):
         self.proto = _with_inputs(read(model)[0], wrt)
         self._threads = threads
-        self.forward_model, self.backward_model = vjp_pair(self.proto, wrt, of)
+        self._registry = registry_of(registry)
+        self._request: dict[str, Any] = {"straight_through": straight_through, "registry": registry}
+        self.forward_model, self.backward_model = vjp_pair(self.proto, wrt, of, **self._request)
         roles = roles_of(self.backward_model)
         self.gradients = {o.name: roles[o.name]["source"] for o in self.backward_model.graph.output}
         known = roles_of(self.proto)
@@ -120,11 +130,14 @@ class Function:
     @cached_property
     def draws(self) -> bool:
         """Whether the model may draw random numbers."""
-        return any(n.op_type == "Dropout" or is_random("", n.op_type) for n in all_nodes(self.proto.graph))
+        rules = Rules(self._registry, imports(self.proto))
+        return any(rules.may_draw(n) for owner in (self.proto.graph, *self.proto.functions) for n in all_nodes(owner))
 
-    def whole(self) -> onnx.ModelProto:
-        """The vector–Jacobian product as one model, to be differentiated again."""
-        return vjp(self.proto, self.wrt, self.of)
+    def differentiated(self) -> Function:
+        """The gradients as a function of arguments and cotangents, which runs the forward pass again."""
+        whole = vjp(self.proto, self.wrt, self.of, **self._request)
+        wrt = [*self.wrt, *self.cotangents]
+        return Function(whole, wrt, list(self.gradients), self._threads, **self._request)
 
     def arguments(self, values: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         """The arguments in the order of `inputs`; parameters that are left out have their stored values.
@@ -183,7 +196,7 @@ class Function:
         del graph.value_info[:]
         for output in [o for o in graph.output if o.type.HasField("tensor_type")]:
             output.type.tensor_type.ClearField("shape")
-        found = infer(proto, registered()).graph
+        found = infer(proto, self._registry).graph
         return {o.name: (_static(o), _dtype(o) if _rank(o) is not None else None) for o in found.output}
 
 
@@ -204,11 +217,6 @@ def _with_inputs(proto: onnx.ModelProto, wrt: Sequence[str] | str | None) -> onn
                     )
     proto.ir_version = max(proto.ir_version, 4)
     return proto
-
-
-def roles_of(proto: onnx.ModelProto) -> dict[str, dict[str, str]]:
-    """What gradgen's metadata says of a model's public names."""
-    return json.loads(next((p.value for p in proto.metadata_props if p.key == NAMES_KEY), "{}"))
 
 
 def base_of_proto(proto: onnx.ModelProto) -> Path | None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gradgen.engine.reading import Model
+from gradgen.engine.registry import Registry
 from gradgen.errors import GradientError
 from gradgen.interop.functions import Function, Shape, needed
 
@@ -23,6 +24,8 @@ def jax_function(
     *,
     order: int = 1,
     shapes: Shapes | None = None,
+    straight_through: bool = False,
+    registry: Registry | None = None,
     threads: int | None = None,
 ) -> JaxFunction:
     """A model as a differentiable function of JAX arrays, run on onnxruntime.
@@ -36,6 +39,7 @@ def jax_function(
             of a higher order runs the forward pass again, so that it can be differentiated in turn.
         shapes: gives the shapes of results by name from those of the arguments by name, where shape inference with the
             arguments' shapes does not find them.
+        straight_through, registry: as in `vjp`.
         threads: how many threads an op may use; by default one for each physical core.
 
     Returns:
@@ -51,7 +55,8 @@ def jax_function(
     """
     if order < 1:
         raise GradientError(f"order is 1 or more, not {order}")
-    return JaxFunction(Function(model, wrt, of, threads), order, shapes, threads)
+    function = Function(model, wrt, of, threads, straight_through=straight_through, registry=registry)
+    return JaxFunction(function, order, shapes)
 
 
 class JaxFunction:
@@ -63,8 +68,8 @@ class JaxFunction:
         parameters: the stored values of the arguments that are initializers, as numpy arrays.
     """
 
-    def __init__(self, function: Function, order: int, shapes: Shapes | None, threads: int | None):
-        self._function, self._order, self._given_shapes, self._threads = function, order, shapes, threads
+    def __init__(self, function: Function, order: int, shapes: Shapes | None):
+        self._function, self._order, self._given_shapes = function, order, shapes
         self.inputs, self.outputs = function.inputs, function.outputs
         self.parameters = function.parameters
         self._infer = lru_cache(maxsize=None)(lambda given: function.shapes(dict(given)))
@@ -86,14 +91,12 @@ class JaxFunction:
                 "the model draws random numbers, and this derivative would draw again: use order 1, and a model whose "
                 "residuals have shapes that inference finds"
             )
-        wrt = [*function.wrt, *function.cotangents]
-        found = Function(function.whole(), wrt, list(function.gradients), self._threads)
         by_gradient = {g: n for g, n in function.gradients.items()}
 
         def shapes(given: Mapping[str, Shape]) -> Mapping[str, Shape]:
             return {g: given[n] for g, n in by_gradient.items()}
 
-        return JaxFunction(found, max(1, self._order - 1), shapes, self._threads)
+        return JaxFunction(function.differentiated(), max(1, self._order - 1), shapes)
 
     def _array(self, name: str, value: Any) -> Any:
         function = self._function

@@ -13,8 +13,10 @@ import onnx.numpy_helper
 from gradgen.api import value_and_grad
 from gradgen.compiled import compile as compile_model
 from gradgen.engine.reading import Model, read
+from gradgen.engine.registry import Registry
 from gradgen.errors import GradientError
-from gradgen.interop.functions import base_of_proto, roles_of
+from gradgen.interop.functions import base_of_proto
+from gradgen.request import roles_of
 
 
 def scipy_objective(
@@ -25,6 +27,8 @@ def scipy_objective(
     *,
     start: Mapping[str, Any] | None = None,
     reduce: str | None = None,
+    straight_through: bool = False,
+    registry: Registry | None = None,
     threads: int | None = None,
 ) -> Objective:
     """A model as a function of a flat vector, for `scipy.optimize.minimize(f, f.x0, jac=True)`; run on onnxruntime.
@@ -37,6 +41,7 @@ def scipy_objective(
         start: where variables start, by name. Those that are left out start at their stored value, and inputs of a
             known shape at zero.
         reduce: "sum" for the sum of the elements of outputs that have more than one.
+        straight_through, registry: as in `vjp`.
         threads: how many threads an op may use; by default one for each physical core.
 
     Returns:
@@ -47,8 +52,10 @@ def scipy_objective(
         GradientError: as `value_and_grad`; for names that fit no input or initializer, inputs without a content, and
             variables of unknown shape.
     """
+    if reduce not in (None, "sum"):
+        raise GradientError(f"reduce is None or 'sum' for an objective, which has one value, not {reduce!r}")
     proto = read(model)[0]
-    gradient = value_and_grad(proto, wrt, of, reduce=reduce)
+    gradient = value_and_grad(proto, wrt, of, reduce=reduce, straight_through=straight_through, registry=registry)
     return Objective(proto, gradient, dict(fixed or {}), dict(start or {}), threads)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gradgen.engine.reading import Model
+from gradgen.engine.registry import Registry
 from gradgen.errors import GradientError
 from gradgen.interop.functions import Function, needed
 
@@ -20,6 +21,8 @@ def torch_function(
     wrt: Sequence[str] | str | None = None,
     of: Sequence[str] | str | None = None,
     *,
+    straight_through: bool = False,
+    registry: Registry | None = None,
     threads: int | None = None,
 ) -> TorchFunction:
     """A model as a differentiable function of PyTorch tensors, run on onnxruntime.
@@ -29,6 +32,7 @@ def torch_function(
         wrt: names (or globs) of inputs and initializers that have a gradient; initializers become arguments behind the
             inputs. By default the float inputs. All other arguments are constants.
         of: names of the results; by default the model's outputs, of which the float ones are differentiated.
+        straight_through, registry: as in `vjp`.
         threads: how many threads an op may use; by default one for each physical core.
 
     Returns:
@@ -43,7 +47,7 @@ def torch_function(
         GradientError: as `vjp`; for arguments that do not fit; for a second derivative of a model that draws random
             numbers, as it would draw again.
     """
-    return TorchFunction(Function(model, wrt, of, threads), threads)
+    return TorchFunction(Function(model, wrt, of, threads, straight_through=straight_through, registry=registry))
 
 
 class TorchFunction:
@@ -55,9 +59,8 @@ class TorchFunction:
         parameters: the stored values of the arguments that are initializers, as numpy arrays.
     """
 
-    def __init__(self, function: Function, threads: int | None):
+    def __init__(self, function: Function):
         self._function = function
-        self._threads = threads
         self.inputs, self.outputs = function.inputs, function.outputs
         self.parameters = function.parameters
 
@@ -76,9 +79,7 @@ class TorchFunction:
                 "the model draws random numbers, and its second derivative would draw again: differentiate it without "
                 "create_graph, or take the derivatives of a model (gradgen.vjp)"
             )
-        cotangents = list(function.cotangents)
-        found = Function(function.whole(), [*function.wrt, *cotangents], list(function.gradients), self._threads)
-        return TorchFunction(found, self._threads)
+        return TorchFunction(function.differentiated())
 
     def _tensor(self, name: str, value: Any) -> Any:
         tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value))

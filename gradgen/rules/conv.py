@@ -170,16 +170,16 @@ def conv_vjp__separable(dY, X, W, *, kernel_shape, strides, pads, dilations):
     this row reads, and B holds X once for each column: fewer copies than im2col's one for each tap.
     """
     (rows, columns), (step, spread), count = kernel_shape, dilations, W.shape[0]
-    reach = (rows - 1) * step
-    # Whole planes are moved by padding, which copies them at once; single columns are picked faster by a convolution.
-    moved = [op.Pad(dY, [0, 0, i * step, 0, 0, 0, reach - i * step, 0]) for i in range(rows)]
-    A = op.Concat(*moved, axis=1)
+    # What is behind one copy and what is in front of the next add up to the same number of zeros everywhere.
+    flat = op.Reshape(dY, [0, count, -1])
+    width = op.Mul(op.Shape(dY, start=3), np.asarray([rows * step]))
+    gap = op.Expand(op.CastLike(0.0, X), op.Concat(op.Shape(dY, end=2), width, axis=0), _fold=False)
+    A = op.Reshape(op.Concat(flat, *[gap, flat] * (rows - 1), axis=2), [0, count * rows, -1])
     beside = np.eye(columns, dtype=np.float32).reshape(columns, 1, 1, columns)
     B = op.Conv(X, _tiled(op.CastLike(beside, X), X.shape[1]), group=X.shape[1], kernel_shape=[1, columns],
                 strides=[1, strides[1]], pads=pads, dilations=[1, spread])  # fmt: skip
-    A, B = (op.Reshape(x, [0, x.shape[1], -1]) for x in (A, B))
-    product = _sum_over_batch(op.MatMul(B, _swap(A)))
-    dW = op.Transpose(op.Reshape(product, [-1, columns, rows, count]), perm=[3, 0, 2, 1])
+    product = _sum_over_batch(op.MatMul(op.Reshape(B, [0, B.shape[1], -1]), _swap(A)))
+    dW = op.Transpose(op.Reshape(product, [-1, columns, count, rows]), perm=[2, 0, 3, 1])
     windows = {"strides": strides, "dilations": dilations, "pads": pads}
     return _scatter(dY, X, W, kernel_shape, windows, 1), dW, _channel_sum(dY, X)
 

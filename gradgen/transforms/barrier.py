@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from gradgen.engine.contract import ir_shape
-from gradgen.engine.subgraphs import captures
+from gradgen.engine.subgraphs import operands
 
 MARK = "gradgen.checkpoint"
 """The metadata key of nodes that compute values anew ("again") and of those that hold them back ("barrier")."""
@@ -119,7 +119,7 @@ class Barriers:
 def _results(block: Sequence[ir.Node]) -> list[ir.Value]:
     """What a block computes for others: outputs of the graph, and values that nodes outside it read."""
     inside = set(block)
-    read = {v for node in block for v in (*node.inputs, *captures(node)) if v is not None}
+    read = {v for node in block for v in operands(node)}
     found = []
     for node in block:
         for value in node.outputs:

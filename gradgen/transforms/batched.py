@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from gradgen.engine.contract import ir_shape
 from gradgen.engine.link import Linker
-from gradgen.engine.subgraphs import captures, graphs
+from gradgen.engine.subgraphs import graphs, operands
 from gradgen.engine.values import Dim, Shape
 from gradgen.errors import GradientError
 
@@ -25,7 +25,7 @@ def dependents(graph: ir.Graph, values: Iterable[ir.Value]) -> list[ir.Node]:
     """The nodes of a graph that read any of these values, themselves or through others, in the graph's order."""
     reached, found = set(values), []
     for node in graph:
-        if any(v in reached for v in node.inputs) or (graphs(node) and any(v in reached for v in captures(node))):
+        if any(v in reached for v in operands(node)):
             found.append(node)
             reached.update(node.outputs)
     return found

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 import onnx_ir as ir
 
-from gradgen.engine.subgraphs import captures
+from gradgen.engine.subgraphs import operands
 
 OPEN = 32
 """What a dimension of unknown size counts: segments are compared with each other, so that only its scale matters."""
@@ -41,10 +41,9 @@ def choose(
     """
     last: dict[ir.Value, int] = {}
     for i, node in enumerate(forward):
-        for value in (*node.inputs, *captures(node)):
-            if value is not None:
-                last[value] = i
-    read = {v for node in backward for v in (*node.inputs, *captures(node)) if v is not None}
+        for value in operands(node):
+            last[value] = i
+    read = {v for node in backward for v in operands(node)}
     own = [0.0] * len(forward)
     change = [0.0] * (len(forward) + 1)
     for i, node in enumerate(forward):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import onnx
 import onnx_ir as ir
@@ -13,7 +13,7 @@ from gradgen.engine.link import Linker
 from gradgen.engine.names import Names
 from gradgen.engine.plan import Step
 from gradgen.engine.simplify import remove_unused
-from gradgen.engine.subgraphs import captures, graphs, rename
+from gradgen.engine.subgraphs import captures, graphs, operands, rename
 from gradgen.engine.surgery import clone_graph
 from gradgen.engine.walk import pull
 from gradgen.request import name_list, resolve
@@ -104,7 +104,7 @@ class Checkpoint:
         places, last = [], len(position)
         for node, place, floor in zip(backward, placed, reversed(floors), strict=True):
             if place is None:  # a rewrite has put it there, in place of nodes that read the same values
-                reads = [p for v in _reads(node) if (p := position.get(v.producer())) is not None]
+                reads = [p for v in operands(node) if (p := position.get(v.producer())) is not None]
                 place = max(floor, *reads) if reads else last
             last = min(last, place)
             places.append(last)
@@ -145,7 +145,7 @@ class _Recomputation:
                 _leave_out(node)
 
     def _rewire(self, block: Sequence[ir.Node], barriers: Barriers) -> None:
-        read = dict.fromkeys(v for node in block for v in _reads(node) if self._is_forward(v))
+        read = dict.fromkeys(v for node in block for v in operands(node) if self._is_forward(v))
         self._compute(list(read), barriers)
         found = {v: self._value(v, barriers) for v in read}
         for node in block:
@@ -170,7 +170,7 @@ class _Recomputation:
                 continue
             if node not in nodes:
                 nodes.add(node)
-                pending.extend(_reads(node))
+                pending.extend(operands(node))
         for node in sorted(nodes, key=self._position.__getitem__):
             self._clone(node, barriers)
 
@@ -205,12 +205,6 @@ def _with_graphs(attribute: ir.Attr, captured: dict[ir.Value, ir.Value | None], 
     return attribute
 
 
-def _reads(node: ir.Node) -> Iterator[ir.Value]:
-    """The values that a node reads, its subgraphs included."""
-    yield from (v for v in node.inputs if v is not None)
-    yield from captures(node)
-
-
 def _replace_reads(node: ir.Node, found: dict[ir.Value, ir.Value]) -> None:
     for index, value in enumerate(node.inputs):
         if value in found:
@@ -229,7 +223,7 @@ def _free_values(
     """What is in memory anyway, or takes next to none: weights and what follows from them alone, sizes."""
     free = {v for v in graph.initializers.values() if v not in inputs}
     for node in forward:
-        fixed = node not in steady and all(v in free for v in _reads(node))
+        fixed = node not in steady and all(v in free for v in operands(node))
         free.update(v for v in node.outputs if fixed or is_cheap(v))
     return free
 
@@ -255,11 +249,16 @@ def _leave_out(node: ir.Node) -> None:
     if node.domain or graphs(node) or len(node.outputs) < 2:
         return
     schema = onnx.defs.get_schema(node.op_type, onnx.defs.onnx_opset_version(), "")
-    for formal, value in zip(schema.outputs, node.outputs, strict=False):
-        optional = formal.option == onnx.defs.OpSchema.FormalParameterOption.Optional
-        if optional and not value.uses() and not value.is_graph_output():
-            value.name = ""
-    count = len(node.outputs)
-    while count > 1 and not node.outputs[count - 1].name:
-        count -= 1
-    node.resize_outputs(count)
+    optional = [f.option == onnx.defs.OpSchema.FormalParameterOption.Optional for f in schema.outputs]
+    unread = [
+        k for k, value in enumerate(node.outputs)
+        if k < len(optional) and optional[k] and not value.uses() and not value.is_graph_output()
+    ]  # fmt: skip
+    required = len(node.outputs) - sum(optional[: len(node.outputs)])
+    if required and unread == list(range(required, len(node.outputs))):
+        node.resize_outputs(required)
+        return
+    # The last ones stay where others are read: BatchNormalization has one output or three, and never two.
+    for k in unread:
+        if any(later not in unread for later in range(k, len(node.outputs))):
+            node.outputs[k].name = ""

@@ -225,29 +225,43 @@ class Call:
 
     def deliver(self, then: Callable[[], None] | None = None) -> Any:
         """The model, of the kind that was handed in, with its metadata; `then` as for `finish`."""
-        prepared, linker = self.prepared, self.linker
-        model, graph = prepared.model, prepared.model.graph
-        if "portable" in linker.knowledge.purposes:
-            make_portable(graph, linker)
-        if then is not None:
-            then()
-        remove_unused_initializers(graph)
-        nodes = ir.traversal.RecursiveGraphIterator(graph)
-        used = {n.domain for n in nodes} | {f.domain for f in model.functions.values()}
-        for domain in [d for d in model.opset_imports if d not in ("", *used)]:
-            del model.opset_imports[domain]
-        model.ir_version = max(10, model.ir_version or 10)
+        prepared, model = self.prepared, self.prepared.model
         previous = noted_roles(model.metadata_props)
         model.metadata_props[NAMES_KEY] = json.dumps({**previous, **self.public.roles}, sort_keys=True)
-        fixed = {*noted_fixed(model.metadata_props), *(v.name for v in linker.knowledge.fixed if v.name)}
-        if fixed:
-            model.metadata_props[FIXED_KEY] = json.dumps(sorted(fixed))
-        linker.finish(model)
+        complete(model, self.linker, then)
         if not prepared.as_ir:
             return ir.to_proto(model)
-        for value in all_values(graph):  # specialised bodies share their shapes, and a caller may change what it gets
+        for value in all_values(
+            model.graph
+        ):  # specialised bodies share their shapes, and a caller may change what it gets
             value.shape = None if value.shape is None else ir.Shape(value.shape.dims)
         return model
+
+
+def complete(model: ir.Model, linker: Linker, then: Callable[[], None] | None = None) -> None:
+    """Make a simplified graph a model that is whole: portable if that was asked for, imports, functions, metadata.
+
+    `then` as for `Call.finish`.
+    """
+    if "portable" in linker.knowledge.purposes:
+        make_portable(model.graph, linker)
+    if then is not None:
+        then()
+    remove_unused_initializers(model.graph)
+    drop_imports(model)
+    model.ir_version = max(10, model.ir_version or 10)
+    fixed = {*noted_fixed(model.metadata_props), *(v.name for v in linker.knowledge.fixed if v.name)}
+    if fixed:
+        model.metadata_props[FIXED_KEY] = json.dumps(sorted(fixed))
+    linker.finish(model)
+
+
+def drop_imports(model: ir.Model) -> None:
+    """Remove the imports of domains, beside the standard's, of which a model has neither a node nor a function."""
+    nodes = ir.traversal.RecursiveGraphIterator(model.graph)
+    used = {n.domain for n in nodes} | {f.domain for f in model.functions.values()}
+    for domain in [d for d in model.opset_imports if d not in ("", *used)]:
+        del model.opset_imports[domain]
 
 
 def begin(

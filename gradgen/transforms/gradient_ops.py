@@ -9,9 +9,8 @@ from collections.abc import Iterable
 import onnx
 import onnx_ir as ir
 
-from gradgen.engine.inference import type_proto
 from gradgen.engine.protos import all_nodes, scopes
-from gradgen.engine.shaping import value_of
+from gradgen.engine.shaping import fill_type, value_of
 from gradgen.errors import GradientError
 from gradgen.rules.lang import INTERNAL
 
@@ -119,8 +118,5 @@ def fill_gradients(proto: onnx.ModelProto) -> bool:
                 source = value_of(scope, given)
                 if not name or source is None or source.shape is None or source.dtype is None:
                     continue
-                info = scope.info(name)
-                if not info.type.tensor_type.HasField("shape"):
-                    info.type.CopyFrom(type_proto(source))
-                    found = True
+                found |= fill_type(scope, name, source)
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from collections.abc import Sequence
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from gradgen.api import paused_collector
 from gradgen.engine.compound import zeros
 from gradgen.engine.contract import ir_shape
 from gradgen.engine.derive import derive
@@ -24,21 +22,21 @@ from gradgen.engine.names import Names
 from gradgen.engine.prepare import learn_constants, prepare
 from gradgen.engine.reading import Model, read
 from gradgen.engine.registry import Registry, registry_of
-from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_initializers
-from gradgen.engine.subgraphs import graphs, rename
+from gradgen.engine.simplify import merge_common, remove_unused
+from gradgen.engine.subgraphs import graphs, operands, rename
 from gradgen.engine.surgery import clone_graph
 from gradgen.engine.through import Through, stops
 from gradgen.engine.values import is_float
 from gradgen.errors import GradientError, GradientWarning
 from gradgen.functions import infer_node
-from gradgen.request import FIXED_KEY
 from gradgen.rules.library import zeros_like
 from gradgen.rules.rewrites import rewrite
+from gradgen.transforms.common import complete, paused_collector
 from gradgen.transforms.gradient_ops import count_gradients, fill_gradients, is_marked, mark_gradients
-from gradgen.transforms.partition import SMALL, operands
+from gradgen.transforms.partition import SMALL
 
 
-def lower_gradient_ops(model: Model, *, registry: Registry | None = None) -> Any:
+def lower_gradient_ops(model: Model, *, portable: bool = False, registry: Registry | None = None) -> Any:
     """Replace every Gradient node of ai.onnx.preview.training by standard nodes, so that the model runs anywhere.
 
     Such a node gives the derivatives of the tensor `y` with respect to the tensors `xs`, at the values that are its
@@ -51,6 +49,7 @@ def lower_gradient_ops(model: Model, *, registry: Registry | None = None) -> Any
 
     Args:
         model: a path, an onnx.ModelProto or an onnx_ir.Model. It is not changed.
+        portable: emit forms that engines beside onnxruntime have too, see `vjp`.
         registry: rules to use in place of the registered ones.
 
     Returns:
@@ -72,6 +71,7 @@ def lower_gradient_ops(model: Model, *, registry: Registry | None = None) -> Any
         names = Names.of(graph)
         variable = {v for n in ir.traversal.RecursiveGraphIterator(graph) if is_marked(n) for v in _Request.of(n).named}
         knowledge = Knowledge({*variable, *graph.inputs})
+        knowledge.purposes.update({"portable"} if portable else ())
         learn_constants(graph, knowledge, prepared.opset)
         linker = Linker(graph, registry, prepared.opset, knowledge, names, Constants(graph, names))
         expand_where(graph, linker, lambda node: node.domain == STRAY, {})
@@ -265,13 +265,4 @@ def _finish(model: ir.Model, linker: Linker) -> None:
     merge_common(graph, linker.draws)
     if rewrite(graph, linker):
         remove_unused(graph)
-    remove_unused_initializers(graph)
-    used = {n.domain for n in ir.traversal.RecursiveGraphIterator(graph)} | {f.domain for f in model.functions.values()}
-    for domain in [d for d in model.opset_imports if d not in ("", *used)]:
-        del model.opset_imports[domain]
-    model.ir_version = max(10, model.ir_version or 10)
-    fixed = {v.name for v in linker.knowledge.fixed if v.name}
-    fixed |= set(json.loads(model.metadata_props.get(FIXED_KEY, "[]")))
-    if fixed:
-        model.metadata_props[FIXED_KEY] = json.dumps(sorted(fixed))
-    linker.finish(model)
+    complete(model, linker)

@@ -9,15 +9,16 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from gradgen.api import paused_collector, vjp
+from gradgen.api import vjp
 from gradgen.engine.external import BASE_KEY
 from gradgen.engine.names import Names, free_prefix
 from gradgen.engine.reading import Model, read
-from gradgen.engine.registry import Registry, Rules, is_random, registry_of
+from gradgen.engine.registry import Registry, Rules, registry_of
 from gradgen.engine.simplify import remove_unused_initializers
 from gradgen.engine.subgraphs import discard, graphs
 from gradgen.errors import GradientError
-from gradgen.request import NAMES_KEY
+from gradgen.request import NAMES_KEY, noted_roles, roles_of
+from gradgen.transforms.common import drop_imports, paused_collector
 from gradgen.transforms.partition import ancestors, kept_values
 
 
@@ -79,14 +80,10 @@ def vjp_pair(
 
 def _added(before: onnx.ModelProto, after: onnx.ModelProto) -> tuple[list[str], list[str]]:
     """The names of the cotangents and of the gradients that `vjp` has added to a model."""
-    known = json.loads(_metadata(before).get(NAMES_KEY, "{}"))
-    roles = {n: r["role"] for n, r in json.loads(_metadata(after)[NAMES_KEY]).items() if n not in known}
+    known = roles_of(before)
+    roles = {n: r["role"] for n, r in roles_of(after).items() if n not in known}
     given = [i.name for i in after.graph.input if roles.get(i.name) == "cotangent"]
     return given, [o.name for o in after.graph.output if roles.get(o.name) == "gradient"]
-
-
-def _metadata(proto: onnx.ModelProto) -> dict[str, str]:
-    return {p.key: p.value for p in proto.metadata_props}
 
 
 def _kept(model: ir.Model, given: list[str], results: list[str], closed: bool, registry: Registry) -> list[ir.Value]:
@@ -106,10 +103,7 @@ def _draws(rules: Rules) -> Callable[[ir.Node], bool]:
     """Whether a node may draw random numbers, itself or inside its subgraphs."""
 
     def draws(node: ir.Node) -> bool:
-        row = rules.of(node)
-        own = row.random if row is not None else None
-        drawn = bool(own) if own is not None else node.domain in ("", "ai.onnx") and is_random("", node.op_type)
-        return drawn or any(draws(inner) for graph in graphs(node) for inner in graph)
+        return rules.may_draw(node) or any(draws(inner) for graph in graphs(node) for inner in graph)
 
     return draws
 
@@ -178,12 +172,10 @@ def _finish(model: ir.Model, residuals: Mapping[str, str]) -> None:
     """Let a model's metadata and imports speak of what it has."""
     graph = model.graph
     public = [v.name or "" for v in [*graph.inputs, *graph.outputs]]
-    roles = json.loads(model.metadata_props[NAMES_KEY])
+    roles = noted_roles(model.metadata_props)
     roles.update({name: {"role": "residual", "source": source} for name, source in residuals.items()})
     model.metadata_props[NAMES_KEY] = json.dumps({n: r for n, r in roles.items() if n in public}, sort_keys=True)
-    used = {n.domain for n in ir.traversal.RecursiveGraphIterator(graph)} | {f.domain for f in model.functions.values()}
-    for domain in [d for d in model.opset_imports if d not in ("", *used)]:
-        del model.opset_imports[domain]
+    drop_imports(model)
     base = model.metadata_props.get(BASE_KEY)
     for value in graph.initializers.values():
         if base and isinstance(value.const_value, ir.ExternalTensor):

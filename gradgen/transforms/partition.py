@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 import onnx_ir as ir
 
 from gradgen.engine.contract import ir_shape
-from gradgen.engine.subgraphs import captures, graphs
+from gradgen.engine.subgraphs import graphs, operands
 
 OPEN_SIZE = 64  # what a free dimension counts as
 COMPOUND = 1 << 24  # what a sequence, an optional or a tensor of unknown rank counts as
@@ -18,13 +18,6 @@ SMALL = 64  # elements: an integer tensor of a known size up to this costs nothi
 _SOURCE, _SINK = "source", "sink"
 
 Draws = Callable[[ir.Node], bool]
-
-
-def operands(node: ir.Node) -> Iterator[ir.Value]:
-    """What a node reads, its subgraphs included."""
-    yield from (v for v in node.inputs if v is not None)
-    if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
-        yield from captures(node)
 
 
 def kept_values(

@@ -16,7 +16,7 @@ from gradgen.engine.compound import zeros
 from gradgen.engine.contract import ir_shape
 from gradgen.engine.link import Linker
 from gradgen.engine.simplify import remove_unused
-from gradgen.engine.subgraphs import captures
+from gradgen.engine.subgraphs import operands
 from gradgen.engine.values import Shape
 from gradgen.rules.lang import same_shape
 from gradgen.rules.library import expand_like
@@ -53,15 +53,15 @@ def release(graph: ir.Graph, free: Sequence[ir.Value], alike: Alike, linker: Lin
     remove_unused(graph)
     depending = set(free)
     for node in graph:
-        if any(v in depending for v in (*node.inputs, *captures(node))):
+        if any(v in depending for v in operands(node)):
             depending.update(node.outputs)
     _read_shapes_elsewhere(graph, depending, alike)
     _settle_guards(graph, depending, alike, linker)
     remove_unused(graph)
     first: dict[ir.Value, ir.Node] = {}
     for node in graph:
-        for value in (*node.inputs, *captures(node)):
-            if value is not None and value in depending and value in alike.by_value:
+        for value in operands(node):
+            if value in depending and value in alike.by_value:
                 first.setdefault(value, node)
     for cotangent, node in first.items():
         cotangent.replace_all_uses_with(zeros(linker.anchored(node), alike.by_value[cotangent]))
