@@ -21,7 +21,7 @@ from gradgen.commands.common import (
 from gradgen.errors import GradientError
 
 
-@click.command()
+@click.command(short_help="Write the rules as functions.")
 @click.option("-o", "--output", help="The file to write; - is standard output, and then notes go to standard error.")
 @click.option("--opset", type=int, default=21, show_default=True, help="The opset that each function imports.")
 @click.option("--op", "ops", multiple=True, help="An op to write, Mul or domain::Op; may be given more than once. "
