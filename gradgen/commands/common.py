@@ -118,6 +118,9 @@ def counted(number: int, noun: str) -> str:
 def read_model(model: str) -> Any:
     """What a command was given as its model: the path of a file, or for `-` the ModelProto on standard input.
 
+    Standard input has no name that would tell its form: it is binary, or ONNX text, which begins with `<` or a
+    comment, as no binary model does.
+
     Raises:
         GradientError: for a folder, and for an input that is no model.
     """
@@ -126,13 +129,19 @@ def read_model(model: str) -> Any:
             raise GradientError(f"'{model}' is a folder: give a model file")
         return Path(model)
     import onnx
+    import onnx.parser
     from google.protobuf.message import DecodeError
+
+    from gradgen.engine.reading import in_words
 
     content = sys.stdin.buffer.read()
     try:
-        found = onnx.load_model_from_string(content)
-    except DecodeError as error:
-        raise GradientError(f"standard input is not an ONNX model: {error}") from error
+        if content.lstrip().startswith((b"<", b"#")):
+            found = onnx.parser.parse_model(content.decode())
+        else:
+            found = onnx.load_model_from_string(content)
+    except (DecodeError, onnx.parser.ParseError, UnicodeDecodeError) as error:
+        raise GradientError(f"standard input is not an ONNX model, binary or text: {in_words(error)}") from error
     if not found.HasField("graph"):
         raise GradientError("standard input is not an ONNX model: it has no graph")
     return found
