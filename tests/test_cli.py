@@ -117,6 +117,8 @@ def test_coverage_tells_from_when_on_and_of_which_inputs(op, first, inputs):
         (["--of", "logits"], "pass --reduce sum"),
         (["--wrt", "initalizers"], "did you mean the keyword --wrt initializers?"),
         (["--wrt", "fc.bias,conv1.bias"], "repeat the option: --wrt fc.bias --wrt conv1.bias"),
+        (["--wrt", "fc.bias conv1.bias"], "repeat the option: --wrt fc.bias --wrt conv1.bias"),
+        (["--wrt", "parameters"], "did you mean the keyword --wrt initializers?"),
         (["--of", "loss, logits"], "repeat the option: --of loss --of logits"),
         (["--library", DIGITS.parent], "holds no generated library"),
         (["--of", "loss", "--inputs", SAMPLE], "add --check"),
@@ -152,6 +154,7 @@ def test_a_target_that_cannot_be_written(tmp_path):
     assert "-o is empty" in refused(run("grad", DIGITS, "--of", "loss", "-o", ""))
     assert "is a folder" in refused(run("grad", tmp_path, "-o", tmp_path / "g.onnx"))
     assert "is a folder" in refused(run("parameters", tmp_path))
+    assert "the name of the model is empty" in refused(run("grad", "", "-o", tmp_path / "g.onnx"))
     model = tmp_path / "m.onnx"
     model.write_bytes(DIGITS.read_bytes())
     assert "is the model itself" in refused(run("grad", model, "--of", "loss", "-o", model))

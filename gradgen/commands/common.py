@@ -124,6 +124,8 @@ def read_model(model: str) -> Any:
     Raises:
         GradientError: for a folder, and for an input that is no model.
     """
+    if not model:
+        raise GradientError("the name of the model is empty: give a model file, or - for standard input")
     if model != STREAM:
         if Path(model).is_dir():
             raise GradientError(f"'{model}' is a folder: give a model file")
@@ -246,9 +248,11 @@ def hinted(asked: dict[str, Sequence[str]], message: str) -> str:
     hints = []
     for option, names in asked.items():
         for name in [n for n in names if f"there is no value '{n}'" in message]:
-            if "," in name:
-                each = " ".join(f"{option} {part.strip()}" for part in name.split(",") if part.strip())
+            if len(parts := name.replace(",", " ").split()) > 1:
+                each = " ".join(f"{option} {part}" for part in parts)
                 hints.append(f"for several names repeat the option: {each}")
+            elif option == "--wrt" and name == "parameters":
+                hints.append("did you mean the keyword --wrt initializers?")
             elif option == "--wrt" and (near := difflib.get_close_matches(name, KEYWORDS, n=1, cutoff=0.7)):
                 hints.append(f"did you mean the keyword --wrt {near[0]}?")
     return "; ".join([message, *hints])
