@@ -42,12 +42,15 @@ def find_values(
     if wrt is None:
         sources = [v for v in graph.inputs if v.name not in graph.initializers and v.dtype in FLOATS]
         if not sources:
-            problems.append("the model has no float input to differentiate with respect to; name initializers in wrt")
+            hint = "; name initializers in wrt" if parameter_values(graph, rules) else ""
+            problems.append(f"the model has no float input to differentiate with respect to{hint}")
     else:
         sources = _resolve("wrt", wrt, values, outer, problems)
     if of is None:
         targets = list(dict.fromkeys(v for v in graph.outputs if v.dtype in FLOATS))
         if not targets:
+            if wrt is None and not sources:  # a model of integers, of which one line says it all
+                raise GradientError("the model has neither a float input nor a float output: there is no derivative")
             problems.append("the model has no float output to differentiate")
     else:
         targets = _resolve("of", of, values, [v.name or "" for v in graph.outputs], problems)
@@ -156,7 +159,8 @@ def resolve(role: str, names: Sequence[str], values: dict[str, ir.Value]) -> lis
     matches = {
         name: [name] if name in values else [n for n in values if fnmatch.fnmatchcase(n, name)] for name in names
     }
-    if problems := [_unknown(role, name, values) for name, found in matches.items() if not found]:
+    named = [n for n, v in values.items() if v.producer() is not None]
+    if problems := [_unknown(role, name, values, named) for name, found in matches.items() if not found]:
         raise GradientError("; ".join(problems))
     return [values[n] for n in dict.fromkeys(n for found in matches.values() for n in found)]
 

@@ -21,6 +21,7 @@ from gradgen.cli import COMMANDS, cli
 from gradgen.commands.common import counted
 from gradgen.coverage import coverage_rows
 
+SINE = "g (float[3] x) => (float[3] y) { y = Sin(x) }"
 CUSTOM = "g (float[3] x) => (float y) { a = c.Foo(x)\n b = c.Bar(a)\n y = ReduceSum<keepdims=0>(b) }"
 
 
@@ -116,6 +117,8 @@ def test_coverage_tells_from_when_on_and_of_which_inputs(op, first, inputs):
         (["--of", "logits"], "pass --reduce sum"),
         (["--wrt", "initalizers"], "did you mean the keyword --wrt initializers?"),
         (["--wrt", "fc.bias,conv1.bias"], "repeat the option: --wrt fc.bias --wrt conv1.bias"),
+        (["--wrt", "fc.bias conv1.bias"], "repeat the option: --wrt fc.bias --wrt conv1.bias"),
+        (["--wrt", "parameters"], "did you mean the keyword --wrt initializers?"),
         (["--of", "loss, logits"], "repeat the option: --of loss --of logits"),
         (["--library", DIGITS.parent], "holds no generated library"),
         (["--of", "loss", "--inputs", SAMPLE], "add --check"),
@@ -151,6 +154,7 @@ def test_a_target_that_cannot_be_written(tmp_path):
     assert "-o is empty" in refused(run("grad", DIGITS, "--of", "loss", "-o", ""))
     assert "is a folder" in refused(run("grad", tmp_path, "-o", tmp_path / "g.onnx"))
     assert "is a folder" in refused(run("parameters", tmp_path))
+    assert "the name of the model is empty" in refused(run("grad", "", "-o", tmp_path / "g.onnx"))
     model = tmp_path / "m.onnx"
     model.write_bytes(DIGITS.read_bytes())
     assert "is the model itself" in refused(run("grad", model, "--of", "loss", "-o", model))
@@ -195,7 +199,28 @@ def test_standard_input_and_output(tmp_path):
     assert done.stderr.decode().startswith("standard output: ")
     broken = subprocess.run(command, input=b"hello" * 99, capture_output=True, check=False)
     assert broken.returncode == 2 and broken.stdout == b""
-    assert broken.stderr.decode().startswith("gradgen: standard input is not an ONNX model")
+    assert broken.stderr.decode().startswith("gradgen: standard input is not an ONNX model, binary or text: ")
+
+
+@pytest.mark.parametrize("start", ["", "\n", "# a comment\n"])
+def test_standard_input_may_be_text(tmp_path, start):
+    text = f'{start}<ir_version: 10, opset_import: ["" : 21]> {SINE}'
+    found = CliRunner().invoke(cli, ["vjp", "-", "-o", str(tmp_path / "g.onnx")], input=text)
+    assert found.exit_code == 0, found.output
+    session = ort.InferenceSession(tmp_path / "g.onnx", providers=["CPUExecutionProvider"])
+    x, dy = np.array([0.5, 1, 2], np.float32), np.array([1, -2, 3], np.float32)
+    np.testing.assert_allclose(session.run(["grad_x"], {"x": x, "grad_y": dy})[0], dy * np.cos(x), rtol=1e-6)
+
+
+def test_a_mistake_in_a_text_model_is_said_in_words(tmp_path):
+    text = f'<ir_version: 10, opset_import: ["" : 21]> {SINE.replace("Sin(x)", "Sin(x")}'
+    path = tmp_path / "m.onnxtxt"
+    path.write_text(text)
+    command = ["vjp", "-o", str(tmp_path / "g.onnx")]
+    for message in (refused(run(*command, path)), refused(CliRunner().invoke(cli, [*command, "-"], input=text))):
+        assert "[ParseError at position (line: 1 column: " in message and "Expected character ) not found." in message
+        assert "b'" not in message and "\\n" not in message
+    assert "can't decode byte 0xff" in refused(CliRunner().invoke(cli, [*command, "-"], input=b"<\xff"))
 
 
 def test_json_holds_the_signature_and_the_verdicts(tmp_path):

@@ -347,3 +347,10 @@ def test_a_pair_in_front_of_a_branch_passes_its_cotangent():
     result = gradgen.vjp(proto, registry=registry)
     found = run(result, x=x, c=np.array(True), grad_y=np.ones(3, np.float32))["grad_x"]
     np.testing.assert_allclose(found, 2 * np.exp(2 * x), rtol=1e-5)
+
+
+def test_a_declared_shape_that_the_op_does_not_give_is_a_cause_that_is_named():
+    registry = fresh()
+    gradgen.register_vjp("mine", "Cube", cube_vjp, registry=registry)
+    with pytest.raises(gradgen.GradientError, match="or the model declares another shape for an output of the node"):
+        gradgen.vjp(parser.parse_model(CUBE.replace("float[3] y", "float[2,3] y")), registry=registry)

@@ -9,6 +9,7 @@ import pytest
 from onnx import helper, numpy_helper, parser
 
 import gradgen
+import gradgen.interop
 
 
 def model(text: str, more: str = "", **initializers: np.ndarray) -> onnx.ModelProto:
@@ -108,3 +109,33 @@ def test_a_squeeze_by_no_axes_means_two_things():
     with pytest.raises(gradgen.GradientError, match="y: rule 'squeeze_vjp': an empty list of axes"):
         gradgen.vjp(squeezed([1, 3]))
     assert gradgen.vjp(squeezed([2, 3])).graph.output[1].name == "grad_x"
+
+
+def test_advice_fits_the_model():
+    floats, integers = (
+        "(int64[3] x) => (float[3] y) { c = Cast<to=1>(x) y = Mul(c, w) }",
+        "(int64 x) => (int64 y) { y = Neg(x) }",
+    )
+    with pytest.raises(
+        gradgen.GradientError, match="no float input to differentiate with respect to; name initializers"
+    ):
+        gradgen.vjp(model(f"g {floats}", w=np.ones(3, np.float32)))
+    with pytest.raises(gradgen.GradientError, match="no float input to differentiate with respect to$"):
+        gradgen.vjp(model("g (int64[3] x) => (float[3] y) { y = Cast<to=1>(x) }"))
+    with pytest.raises(gradgen.GradientError, match="^the model has neither a float input nor a float output[^;]*$"):
+        gradgen.vjp(model(f"g {integers}"))
+    with pytest.raises(gradgen.GradientError, match="there is no value 'nope'; near matches: 'c', 'y'$"):
+        gradgen.vjp(model("g (float[3] x) => (float[3] y) { c = Sin(x) y = Exp(c) }"), checkpoint="nope")
+
+
+@pytest.mark.parametrize("call", ["grad", "value_and_grad", "hvp", "hessian", "objective"])
+def test_what_else_there_is_for_several_elements(call):
+    """Only what the call itself takes is offered; a Hessian has no cotangent to be given."""
+    sine = model("g (float[3] x) => (float[3] y) { y = Sin(x) }")
+    transform = gradgen.interop.scipy_objective if call == "objective" else getattr(gradgen, call)
+    with pytest.raises(gradgen.GradientError) as caught:
+        transform(sine)
+    message, second = str(caught.value), call in ("hvp", "hessian")
+    assert f'pass reduce="sum" for the {"Hessian" if second else "gradient"} of its sum' in message
+    assert ('reduce="element"' in message) == (call != "objective")
+    assert ("use vjp" in message) == (call in ("grad", "value_and_grad"))

@@ -132,6 +132,24 @@ def test_refusals():
         gradgen.vjp(sequence, of=["y"], seeds=2)
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "holder"),
+    [
+        ("(float[N,3] x) => (float[N,3] y) { y = Sin(x) }", "N", "x"),
+        (GROWING, "N", "s"),
+        (GROWING, "A", "h"),
+        (GROWING, "B", "next"),
+    ],
+)
+def test_the_name_of_the_batch_is_not_that_of_another_dimension(text, name, holder):
+    with pytest.raises(GradientError, match=f"seeds: '{name}' is the name of a dimension of '{holder}' already"):
+        gradgen.vjp(model(text), seeds=name)
+    gradgen.vjp(model(text), seeds=f"{name}2")
+    within = opened(model("(float[4] x) => (float[4] y) { y = Sin(x) }"), {"x": (f"2*{name} - 2",)})
+    with pytest.raises(GradientError, match=f"seeds: '{name}' is the name of a dimension of 'x' already"):
+        gradgen.vjp(within, seeds=name)
+
+
 # One element, chosen at run time
 
 

@@ -118,21 +118,32 @@ def counted(number: int, noun: str) -> str:
 def read_model(model: str) -> Any:
     """What a command was given as its model: the path of a file, or for `-` the ModelProto on standard input.
 
+    Standard input has no name that would tell its form: it is binary, or ONNX text, which begins with `<` or a
+    comment, as no binary model does.
+
     Raises:
         GradientError: for a folder, and for an input that is no model.
     """
+    if not model:
+        raise GradientError("the name of the model is empty: give a model file, or - for standard input")
     if model != STREAM:
         if Path(model).is_dir():
             raise GradientError(f"'{model}' is a folder: give a model file")
         return Path(model)
     import onnx
+    import onnx.parser
     from google.protobuf.message import DecodeError
+
+    from gradgen.engine.reading import in_words
 
     content = sys.stdin.buffer.read()
     try:
-        found = onnx.load_model_from_string(content)
-    except DecodeError as error:
-        raise GradientError(f"standard input is not an ONNX model: {error}") from error
+        if content.lstrip().startswith((b"<", b"#")):
+            found = onnx.parser.parse_model(content.decode())
+        else:
+            found = onnx.load_model_from_string(content)
+    except (DecodeError, onnx.parser.ParseError, UnicodeDecodeError) as error:
+        raise GradientError(f"standard input is not an ONNX model, binary or text: {in_words(error)}") from error
     if not found.HasField("graph"):
         raise GradientError("standard input is not an ONNX model: it has no graph")
     return found
@@ -237,9 +248,11 @@ def hinted(asked: dict[str, Sequence[str]], message: str) -> str:
     hints = []
     for option, names in asked.items():
         for name in [n for n in names if f"there is no value '{n}'" in message]:
-            if "," in name:
-                each = " ".join(f"{option} {part.strip()}" for part in name.split(",") if part.strip())
+            if len(parts := name.replace(",", " ").split()) > 1:
+                each = " ".join(f"{option} {part}" for part in parts)
                 hints.append(f"for several names repeat the option: {each}")
+            elif option == "--wrt" and name == "parameters":
+                hints.append("did you mean the keyword --wrt initializers?")
             elif option == "--wrt" and (near := difflib.get_close_matches(name, KEYWORDS, n=1, cutoff=0.7)):
                 hints.append(f"did you mean the keyword --wrt {near[0]}?")
     return "; ".join([message, *hints])

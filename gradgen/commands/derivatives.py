@@ -42,7 +42,7 @@ SHARED = (checkpoint_option, click.option("--check", is_flag=True, help=CHECK_HE
 def grad(reduce: str | None, value: bool, **request: Any) -> None:
     """Write the gradient of a scalar output of MODEL; those of several outputs are added.
 
-    MODEL is a file, or - for standard input.
+    MODEL is a file, or - for standard input, binary or ONNX text.
     """
     from gradgen import api
 
@@ -61,7 +61,7 @@ def grad(reduce: str | None, value: bool, **request: Any) -> None:
 def vjp(seeds: str | None, **request: Any) -> None:
     """Write the vector-Jacobian product of MODEL: cotangents `grad_<output>` in, `grad_<name>` out.
 
-    MODEL is a file, or - for standard input.
+    MODEL is a file, or - for standard input, binary or ONNX text.
     """
     from gradgen import api
 

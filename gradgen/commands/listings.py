@@ -20,7 +20,7 @@ from gradgen.commands.common import json_option, library_option, model_argument,
 def parameters(model: str, library: Path | None, as_json: bool) -> None:
     """List the trainable initializers of MODEL, one a line.
 
-    MODEL is a file, or - for standard input.
+    MODEL is a file, or - for standard input, binary or ONNX text.
     """
     from gradgen import api
 

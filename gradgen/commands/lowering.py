@@ -31,7 +31,7 @@ from gradgen.commands.common import (
 def lower(model: str, output: str, portable: bool, library: Path | None, as_json: bool) -> None:
     """Replace the Gradient nodes (ai.onnx.preview.training) of MODEL by standard operators, so that it runs anywhere.
 
-    MODEL is a file, or - for standard input.
+    MODEL is a file, or - for standard input, binary or ONNX text.
     """
     with one_line():
         from gradgen.engine.reading import read

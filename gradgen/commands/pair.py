@@ -43,7 +43,7 @@ def pair(model: str, output: str, backward: str, as_json: bool, **request: Any) 
     """Write the vector-Jacobian product of MODEL as two models: forward now, backward later.
 
     The forward model gives `residual_<i>` beside the outputs; the backward model takes these and the cotangents
-    `grad_<output>`, and gives `grad_<name>`. MODEL is a file, or - for standard input.
+    `grad_<output>`, and gives `grad_<name>`. MODEL is a file, or - for standard input, binary or ONNX text.
     """
     from gradgen.transforms.pair import vjp_pair
 

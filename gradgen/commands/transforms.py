@@ -14,7 +14,7 @@ from gradgen.commands.common import one_line, reduce_option, transform, transfor
 def jvp(**request: Any) -> None:
     """Write the Jacobian-vector product of MODEL: directions `tangent_<name>` in, `tangent_<output>` out.
 
-    MODEL is a file, or - for standard input.
+    MODEL is a file, or - for standard input, binary or ONNX text.
     """
     from gradgen.transforms import forward_mode
 
@@ -26,7 +26,7 @@ def jvp(**request: Any) -> None:
 def hvp(**request: Any) -> None:
     """Write the product of the Hessian of a scalar output of MODEL and a vector: `vector_<name>` in, `hvp_<name>` out.
 
-    MODEL is a file, or - for standard input.
+    MODEL is a file, or - for standard input, binary or ONNX text.
     """
     from gradgen.transforms import forward_mode
 
@@ -47,7 +47,7 @@ def hvp(**request: Any) -> None:
 def jacobian(**request: Any) -> None:
     """Write the Jacobians `jacobian_<output>_<name>` of MODEL.
 
-    MODEL is a file, or - for standard input.
+    MODEL is a file, or - for standard input, binary or ONNX text.
     """
     from gradgen.transforms import matrices
 
@@ -59,7 +59,7 @@ def jacobian(**request: Any) -> None:
 def hessian(**request: Any) -> None:
     """Write the Hessian `hessian_<name>_<name>` of a scalar output of MODEL; those of several outputs are added.
 
-    MODEL is a file, or - for standard input.
+    MODEL is a file, or - for standard input, binary or ONNX text.
     """
     from gradgen.transforms import matrices
 

@@ -47,9 +47,10 @@ def verify(model: str, wrt: tuple[str, ...], of: tuple[str, ...], feeds: Path | 
            as_json: bool, **options: Any) -> None:  # fmt: skip
     """Differentiate MODEL and compare its gradients with finite differences; nothing is written.
 
-    MODEL is a file, or - for standard input. Errors are relative, along one random direction for each value: in
-    float64, and as onnxruntime computes the gradient in the model's own precision. Random draws are held fixed. Exit
-    code 1 where a gradient is wrong or none could be verified, 2 where the model cannot be differentiated or run.
+    MODEL is a file, or - for standard input, binary or ONNX text. Errors are relative, along one random direction for
+    each value: in float64, and as onnxruntime computes the gradient in the model's own precision. Random draws are held
+    fixed. Exit code 1 where a gradient is wrong or none could be verified, 2 where the model cannot be differentiated
+    or run.
     """
     with one_line():
         records = _records(model, wrt, of, feeds, library, **options)

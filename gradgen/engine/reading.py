@@ -67,10 +67,17 @@ def _load(path: Path) -> onnx.ModelProto:
     except OSError as error:
         raise GradientError(f"cannot read '{path}': {error.strerror or error}") from error
     except (DecodeError, text_format.ParseError, json_format.ParseError, onnx.parser.ParseError, ValueError) as error:
-        raise GradientError(f"'{path}' is not an ONNX model: {' '.join(str(error).split())[:300]}") from error
+        raise GradientError(f"'{path}' is not an ONNX model: {in_words(error)}") from error
     if not isinstance(proto, onnx.ModelProto) or not _has_graph(proto):
         raise GradientError(f"'{path}' is not an ONNX model: it has no graph")
     return proto
+
+
+def in_words(error: Exception) -> str:
+    """What an error of a reader of models says, in a line; the parser of the text form says it in bytes."""
+    said = error.args[0] if error.args else ""
+    text = said.decode(errors="replace") if isinstance(said, bytes) else str(error)
+    return " ".join(text.split())[:300]
 
 
 def _has_graph(proto: onnx.ModelProto) -> bool:

@@ -15,7 +15,7 @@ from gradgen.engine.structural import reverse_structural
 Pull = Callable[[Step, Sequence[ir.Value | None], Linker], Iterable[tuple[ir.Value, ir.Value]]]
 HINT = (
     ": the cotangent of a value has its type and shape; in the rule, sum_to undoes broadcasting and CastLike a change "
-    "of type"
+    "of type; or the model declares another shape for an output of the node than the op gives it"
 )
 
 

@@ -17,6 +17,7 @@ from gradgen.engine.registry import Registry
 from gradgen.errors import GradientError
 from gradgen.interop.functions import base_of_proto
 from gradgen.request import SEEDED, roles_of, value_names
+from gradgen.transforms.common import COTANGENT, ELEMENT
 
 
 def scipy_objective(
@@ -55,7 +56,10 @@ def scipy_objective(
     if reduce not in (None, "sum"):
         raise GradientError(f"reduce is None or 'sum' for an objective, which has one value, not {reduce!r}")
     proto = read(model)[0]
-    gradient = value_and_grad(proto, wrt, of, reduce=reduce, straight_through=straight_through, registry=registry)
+    try:
+        gradient = value_and_grad(proto, wrt, of, reduce=reduce, straight_through=straight_through, registry=registry)
+    except GradientError as error:  # an objective has one value, and neither a chosen element nor a cotangent
+        raise GradientError(str(error).replace(ELEMENT + COTANGENT, "")) from error
     return Objective(proto, gradient, dict(fixed or {}), dict(start or {}), threads)
 
 

@@ -70,6 +70,11 @@ def check_reduce(reduce: str | None) -> None:
         raise GradientError(f"reduce is None, 'sum' or 'element', not {reduce!r}")
 
 
+# What else there is for an output of several elements, where a call takes it.
+ELEMENT = ', or reduce="element" for that of an element which an input chooses'
+COTANGENT = ", or use vjp with a cotangent"
+
+
 class Public:
     """The public names of one call, and what each of them is.
 
@@ -165,34 +170,35 @@ class Call:
             found = zeros(self.linker, value)
         self.graph.outputs.append(self.linker.publish(found, name, value))
 
-    def seeds(self, reduce: str | None) -> dict[ir.Value, ir.Value]:
-        """The cotangents with which the gradient of the targets starts; `reduce` as in `value_and_grad`."""
+    def seeds(self, reduce: str | None, kind: str = "gradient") -> dict[ir.Value, ir.Value]:
+        """The cotangents with which the gradient of the targets starts; `reduce` as in `value_and_grad`.
+
+        `kind` is the derivative that a caller asked for, for messages.
+        """
         chosen = [v for v in self.targets if reduce == "element" and ir_shape(v) != ()]
         names = self.public.take("index", [v.name or "" for v in chosen], "index")
         seeded = {v.name or "": {"role": SEEDED, "source": v.name or ""} for v in self.targets}
         self.public.roles.update({n: role for n, role in seeded.items() if n not in names})
         return {
-            v: chosen_element(v, names[v.name or ""], self.linker) if v in chosen else self.ones(v, reduce)
+            v: chosen_element(v, names[v.name or ""], self.linker) if v in chosen else self.ones(v, reduce, kind)
             for v in self.targets
         }
 
-    def ones(self, value: ir.Value, reduce: str | None) -> ir.Value:
+    def ones(self, value: ir.Value, reduce: str | None, kind: str = "gradient") -> ir.Value:
         """The cotangent 1 of a value of one element; with `reduce`, of each element of a tensor."""
         linker = self.linker
         if is_sequence(value) or is_optional(value):
-            kind = "sequence" if is_sequence(value) else "optional"
-            raise GradientError(
-                f"'{value.name}' is a {kind}, and a gradient is that of a tensor: use vjp with a cotangent"
-            )
+            form = "sequence" if is_sequence(value) else "optional"
+            way = ": use vjp with a cotangent" if kind == "gradient" else ""
+            raise GradientError(f"'{value.name}' is a {form}, and a {kind} is that of a tensor{way}")
         shape = ir_shape(value)
         assert value.dtype is not None
         if shape is not None and all(d == 1 for d in shape):
             return linker.constants.get(np.ones(tuple(1 for _ in shape), value.dtype.numpy()))
         if reduce is None:
             raise GradientError(
-                f"'{value.name}' has shape {list(shape) if shape is not None else 'unknown'}, and a gradient is that of "
-                'one element: pass reduce="sum" for the gradient of its sum, reduce="element" for that of an element which '
-                "an input chooses, or use vjp with a cotangent"
+                f"'{value.name}' has shape {list(shape) if shape is not None else 'unknown'}, and a {kind} is that of "
+                f'one element: pass reduce="sum" for the {kind} of its sum{ELEMENT}{COTANGENT if kind == "gradient" else ""}'
             )
         one = linker.constants.get(np.ones((), value.dtype.numpy()))
         start = linker.library(zeros_like, value)

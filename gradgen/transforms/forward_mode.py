@@ -99,7 +99,7 @@ def hvp(
         graph, linker, public = call.graph, call.linker, call.public
         given = public.take("vector", call.wrt, "vector in")
         names = public.take("hvp", call.wrt, "hvp out")
-        gradients, replaced = derive(graph, call.sources, call.seeds(reduce), linker)
+        gradients, replaced = derive(graph, call.sources, call.seeds(reduce, "Hessian"), linker)
         call.replace(replaced)
         vectors = [call.input(v, name) for v, name in zip(call.sources, given.values(), strict=True)]
         # Forward over reverse: as many nodes as reverse over reverse, or fewer, and right for a gradient whose rules are

@@ -111,7 +111,7 @@ def hessian(
         names, linker = call.public.take_pairs("hessian", call.wrt, call.wrt), call.linker
         # The bodies of the first rules are there to be derived, even where calls remain of the second ones.
         known = (call.graph, linker.registry, linker.opset, linker.knowledge, linker.names, linker.constants)
-        found, replaced = derive(call.graph, call.sources, call.seeds(reduce), Linker(*known))
+        found, replaced = derive(call.graph, call.sources, call.seeds(reduce, "Hessian"), Linker(*known))
         call.replace(replaced)
         gradients: list[ir.Value] = []
         for value, gradient in zip(call.sources, found, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import onnx_ir as ir
 from gradgen.engine.contract import ir_shape
 from gradgen.engine.derive import derive
 from gradgen.engine.link import Linker
+from gradgen.engine.subgraphs import graphs
 from gradgen.errors import GradientError
 from gradgen.transforms.batched import repeat, typed
 from gradgen.transforms.common import Call
@@ -24,13 +26,19 @@ def stacked_vjp(call: Call, seeds: int | str) -> Any:
         seeds: the size of the axis, at least 1, or the name of a dimension, which may turn out to be 0.
 
     Raises:
-        GradientError: a bad number of seeds; a cotangent that is no tensor of known rank.
+        GradientError: a bad number of seeds; a name that a dimension of the model has; a cotangent that is no tensor of
+            known rank.
     """
     named = isinstance(seeds, str) and seeds.isidentifier()
     counted = isinstance(seeds, int | np.integer) and not isinstance(seeds, bool) and seeds > 0
     if not named and not counted:
         raise GradientError(f"seeds is a number of cotangents from 1 on, or the name of a dimension, not {seeds!r}")
     seeds = seeds if named else int(seeds)
+    if named and (holder := _named_dimension(call.graph, str(seeds))):
+        raise GradientError(
+            f"seeds: '{seeds}' is the name of a dimension of '{holder}' already, and the two sizes would be one: choose a "
+            "name that the model does not use"
+        )
     graph, linker = call.graph, call.linker
     names = call.public.take("grad", call.of, "cotangent", beside=call.wrt)
     titles = call.public.take("grad", call.wrt, "gradient")
@@ -99,6 +107,17 @@ def settle(
     kept = call.simplify([*call.sources, *call.targets, *results])
     call.sources, call.targets = kept[:sources], kept[sources : sources + targets]
     return kept[sources + targets :]
+
+
+def _named_dimension(graph: ir.Graph, name: str) -> str | None:
+    """The first value in which a dimension has this name, alone or within an expression, graphs of nodes included."""
+    values = [*graph.inputs, *graph.outputs]
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        values += [*node.outputs, *(v for sub in graphs(node) for v in sub.inputs)]
+    for value in values:
+        if any(isinstance(d, str) and name in re.findall(r"\w+", d) for d in ir_shape(value) or ()):
+            return value.name
+    return None
 
 
 def _tensor_shape(value: ir.Value) -> tuple[int | str | None, ...]:
