@@ -121,7 +121,7 @@ def _verify(
         note = note if free_draws(pinned) else ""
 
         def check(model: onnx.ModelProto, each: Callable[[GradientCheck], None] | None) -> list[GradientCheck]:
-            return check_gradients(pinned, pin(model, drawn), point, seed=seed, each=each)
+            return check_gradients(pinned, pin(model, drawn), point, seed=seed, each=each, registry=registry)
 
         true = {r.name: r.verdict for r in check(make(), None)} if straight_through else {}
 
