@@ -15,7 +15,7 @@ from gradgen.engine.registry import Registry
 from gradgen.evaluate import Evaluator
 from gradgen.promote import cut_values, intermediate_values, promote_initializers
 from gradgen.request import roles_of
-from gradgen.widening import double, short, widen
+from gradgen.widening import double, narrow_note, widen
 
 Arrays = Mapping[str, np.ndarray]
 Function = Callable[[Arrays], Arrays]
@@ -64,6 +64,7 @@ class GradientCheck:
         runtime_error: the error of the gradient that onnxruntime computes in the model's own precision; NaN where it
             does not run the gradient model.
         exact: whether the gradient that `error` speaks of was computed in float64.
+        note: the part of `reason` that says why something ran in float32; the same for all values compared in one run.
     """
 
     name: str
@@ -77,6 +78,7 @@ class GradientCheck:
     precision: str
     runtime_error: float = np.nan
     exact: bool = True
+    note: str = ""
 
 
 def directional(
@@ -280,14 +282,14 @@ def _prepare(
         if gap > 1e-2:
             raise ValueError(f"a float64 copy differs from the forward pass by {gap:.1e}")
     except Exception as error:  # whatever an engine raises, float32 is what remains
-        note = f"differences in float32: {short(error)}"
+        note = narrow_note("differences", error)
         return _Run(narrow, moved, outputs, cotangents, own, runtime, "float32", False, note)
     weights = {n: widen(np.asarray(v)) for n, v in cotangents.items()}
     try:
         copy = double(gradient, registry)
         exact: Arrays = copy({k: widen(v) for k, v in feeds.items() if k in copy.input_names})
     except Exception as error:
-        note = f"gradient in float32: {short(error)}"
+        note = narrow_note("gradient", error)
         return _Run(wide, wide_point, base, weights, own, runtime, "float64", False, note)
     return _Run(wide, wide_point, base, weights, exact, runtime, "float64", True, "")
 
@@ -303,9 +305,8 @@ def _check_one(run: _Run, name: str, output: str, rng: np.random.Generator, rtol
 
     def record(numeric: float, analytic: float, error: float, verdict: Verdict, reason: str) -> GradientCheck:
         reason = "; ".join(part for part in (reason, run.note) if part)
-        return GradientCheck(
-            name, value.shape, norm, numeric, analytic, error, verdict, reason, run.precision, own_error, run.exact
-        )
+        measured = (name, value.shape, norm, numeric, analytic, error)
+        return GradientCheck(*measured, verdict, reason, run.precision, own_error, run.exact, run.note)
 
     if gradient.shape != value.shape:
         return record(np.nan, np.nan, np.inf, "wrong", f"the gradient has shape {list(gradient.shape)}")

@@ -44,6 +44,7 @@ class Verification:
             and off by a tenth as onnxruntime computes it); "kink" (there is no derivative at this point);
             "unresolved" (the differences are too uncertain here to judge).
         reason: what the verdict rests on where it is not "ok", and what else was noticed; may be empty.
+        note: the part of `reason` that speaks of the run and not of this value, such as what had to run in float32.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Verification:
     error_float32: float
     verdict: Verdict
     reason: str
+    note: str = ""
 
 
 def verify(
@@ -171,7 +173,8 @@ def _with_outputs(primal: onnx.ModelProto, gradient: onnx.ModelProto) -> onnx.Mo
 
 def _judged(found: GradientCheck, estimate: bool, note: str) -> Verification:
     """The verdict of the differences, with what onnxruntime's own run adds."""
-    verdict, reason = found.verdict, found.reason
+    verdict, reason = found.verdict, found.reason.removesuffix(found.note).removesuffix("; ")
+    note = "; ".join(part for part in (found.note, note) if part)
     off = found.runtime_error
     if estimate:
         verdict, reason = "unresolved", "straight through quantisation: an estimate, and no derivative"
@@ -180,4 +183,4 @@ def _judged(found: GradientCheck, estimate: bool, note: str) -> Verification:
         reason = f"right in float64, and off by {off:.1%} as onnxruntime computes it in the model's precision"
     reason = "; ".join(part for part in (reason, note) if part)
     wide = found.error if found.exact else math.nan
-    return Verification(found.name, found.shape, wide, off, verdict, reason)
+    return Verification(found.name, found.shape, wide, off, verdict, reason, note)

@@ -42,9 +42,10 @@ def widen(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float64) if array.dtype.kind == "f" or array.dtype.name == "bfloat16" else array
 
 
-def short(error: Exception) -> str:
-    """The first line of what an engine raised, for a note beside a verdict."""
-    return str(error).strip().splitlines()[0][:160] if str(error).strip() else type(error).__name__
+def narrow_note(what: str, error: Exception) -> str:
+    """The note that something is computed in float32, with the first line of what an engine raised in float64."""
+    message = str(error).strip() or type(error).__name__
+    return f"{what} in float32: {message.splitlines()[0][:160]}"
 
 
 def _contributed(model: onnx.ModelProto) -> list[str]:

@@ -13,6 +13,7 @@ from gradgen.commands.common import (
     check_output,
     checkpoint_option,
     inputs_option,
+    label_of,
     one_line,
     options_of,
     reduce_option,
@@ -126,7 +127,8 @@ def _check(primal: Any, result: Any, output: str, point: Any, as_json: bool, reg
     if as_json:
         report(result, output, True, check=[plain(r, ("norm", "error")) for r in records])
     else:
-        print_records(records, {"norm": ("norm", ".4g"), "error": ("error", ".1e")}, streamed)
+        columns = {"norm": ("norm", ".4g"), "error": ("error", ".1e")}
+        print_records(records, columns, label_of(output), streamed)
     return right(records)
 
 
