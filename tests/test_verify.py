@@ -217,6 +217,13 @@ def test_what_cannot_be_verified_is_said(text, feeds, message):
         gradgen.verify(model(text), feeds=feeds)
 
 
+@pytest.mark.parametrize("seed", ["a", -1, 1.5, None, True])
+def test_a_seed_that_is_none_is_said(seed):
+    with pytest.raises(gradgen.GradientError, match="^seed is a whole number from 0 on, not "):
+        gradgen.verify(DIGITS, "fc.bias", "loss", seed=seed)
+    assert verdicts(gradgen.verify(DIGITS, "fc.bias", "loss", seed=np.int64(1))) == {"fc.bias": "ok"}
+
+
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(cli, ["verify", *map(str, arguments)])
 
