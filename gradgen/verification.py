@@ -89,7 +89,8 @@ def verify(
         One record for each of `wrt`, in the order asked.
 
     Raises:
-        GradientError: what `vjp` raises; a seed that is no whole number from 0 on; feeds that do not fit; a model that no engine runs at this point.
+        GradientError: what `vjp` raises; a seed that is no whole number from 0 on; feeds that do not fit; a
+            model that no engine runs at this point.
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise GradientError(f"seed is a whole number from 0 on, not {seed!r}")
