@@ -72,9 +72,10 @@ def library(
 
 
 def written(
-    opset: int = OPSET, ops: Sequence[str] | str | None = None, registry: Registry | None = None
+    opset: int = OPSET, ops: Sequence[str] | str | None = None, registry: Registry | None = None, strict: bool = True
 ) -> tuple[onnx.ModelProto, list[Entry]]:
-    """The library, and what it says of each op; see `library`."""
+    """The library, and what it says of each op; see `library`. Unless `strict`, ops that were asked for and have no
+    general form are entries with a reason, as all others are."""
     newest = onnx.defs.onnx_opset_version()
     if isinstance(opset, bool) or not isinstance(opset, int) or not OPSET <= opset <= newest:
         raise GradientError(f"opset is an int from {OPSET} to {newest}, which the installed onnx knows, not {opset!r}")
@@ -84,7 +85,7 @@ def written(
     writer = _Writer(rules, opset)
     entries = [writer.entry(row) for row in rows]
     left = [e for e in entries if e.reason]
-    if asked is not None and left:
+    if strict and asked is not None and left:
         raise GradientError("; ".join(f"{e.op} is not in the library: {e.reason}" for e in left))
     if asked is None:
         writer.shared()

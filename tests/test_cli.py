@@ -13,9 +13,11 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from click.testing import CliRunner
 from command_line import DIGITS, SAMPLE, refused, run, save_text
 
 import gradgen
+from gradgen.cli import COMMANDS, cli
 from gradgen.commands.common import counted
 from gradgen.coverage import coverage_rows
 
@@ -242,3 +244,9 @@ def test_import_is_light():
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     heavy = {"onnx", "onnx_ir", "onnxscript", "onnxruntime", "numpy", "jinja2", "rich"}
     assert not heavy & set(json.loads(done.stdout))
+
+
+def test_the_summaries_of_the_commands_are_whole():
+    shown = CliRunner().invoke(cli, ["--help"], terminal_width=80)
+    listed = shown.output.partition("Commands:\n")[2].splitlines()
+    assert len(listed) == len(COMMANDS) and all(line.endswith(".") and "..." not in line for line in listed)

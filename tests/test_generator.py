@@ -47,6 +47,12 @@ def wrong_names_vjp(dY, Z, beta: float = 1.0):
 @traced("dinput")
 def traced_vjp(doutput, input):
     return doutput * input
+
+
+@vjp
+def swish_vjp(dY, X):
+    dX = dY * X
+    return dX
 '''
 
 
@@ -92,11 +98,20 @@ def test_a_right_table_passes(tmp_path):
         (formed("open(input)"), "can be called"),
         ('[Tanh]\nvjp = "tanh_vjp"\nsamples = [{ input = [3] }]\n["Tanh@1"]\nzero = ["input"]', "has a row already"),
         ("[Tanh\n", "not TOML"),
+        ('[Swish]\nvjp = "swish_vjp"\nignores = ["alpha"]\nsamples = [{ X = [3] }]', r'write \["Swish@24"\], or "@opset" = 24'),
     ],
 )  # fmt: skip
 def test_a_wrong_table_fails_with_file_row_and_reason(tmp_path, table, message):
     with pytest.raises(GradientError, match=message):
         collect(tmp_path, table)
+
+
+def test_an_op_that_came_after_opset_21_says_its_first_version(tmp_path):
+    row = 'vjp = "swish_vjp"\nignores = ["alpha"]\nsamples = [{ X = [3] OPSET}]'
+    (family,) = collect(tmp_path, '["Swish@24"]\n' + row.replace(" OPSET", ""))
+    assert family.rows[0].row.since == 24
+    (family,) = collect(tmp_path, "[Swish]\n" + row.replace(" OPSET", ', "@opset" = 24'))
+    assert family.rows[0].row.since == 1
 
 
 def test_all_problems_are_said_at_once(tmp_path):

@@ -217,6 +217,12 @@ def test_the_command(tmp_path):
     assert {e["op"]: e["reason"] for e in said["left_out"]}["Transpose"].startswith("its rule is traced")
     listed = CliRunner().invoke(cli, ["library", "--list"])
     assert "mul_vjp" in listed.output and "its derivative is zero" in listed.output
+    mixed = CliRunner().invoke(cli, ["library", "--op", "Softmax", "--op", "Transpose", "--list"])
+    assert mixed.exit_code == 0 and "softmax_vjp" in mixed.output and "traced" in mixed.output
+    said = json.loads(CliRunner().invoke(cli, ["library", "--op", "Softmax", "--op", "Transpose", "--json"]).output)
+    assert [e["op"] for e in said["included"]] == ["Softmax"] and [e["op"] for e in said["left_out"]] == ["Transpose"]
+    strict = CliRunner().invoke(cli, ["library", "--op", "Transpose", "--list", "-o", str(tmp_path / "none.onnx")])
+    assert strict.exit_code == 2 and not (tmp_path / "none.onnx").exists()
     for arguments in ([], ["-o", str(tmp_path / "absent" / "x.onnx")], ["--list", "--opset", "3"]):
         done = CliRunner().invoke(cli, ["library", *arguments])
         assert done.exit_code == 2 and done.stderr.startswith("gradgen: "), arguments

@@ -316,6 +316,8 @@ def test_the_command(tmp_path):
     assert done.exit_code == 0, done.output
     assert TRAINING not in {e.domain for e in onnx.load(tmp_path / "out.onnx").opset_import}
     assert "2 Gradient nodes lowered" in done.output
+    done = CliRunner().invoke(cli, ["lower", str(tmp_path / "out.onnx"), "-o", str(tmp_path / "again.onnx")])
+    assert done.exit_code == 0 and "it has no Gradient node: the model is written as it is" in done.stderr
     onnx.save(model(f"g (float[3] x) => (float[3] d) {{ {gradient('d', 'x', 'x', 'y')} }}"), tmp_path / "bad.onnx")
     done = CliRunner().invoke(cli, ["lower", str(tmp_path / "bad.onnx"), "-o", str(tmp_path / "out.onnx")])
     assert done.exit_code == 2

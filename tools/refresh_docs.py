@@ -93,22 +93,25 @@ def _run(command: list[str], folder: Path) -> str:
 
 
 def coverage() -> str:
-    """A table of the families: which ops have a rule, and how many have a zero derivative or none."""
+    """A table of the families with the ops that have a rule, the ops that go through a body, and all others."""
     from gradgen.engine.registry import builtin
 
-    families: dict[str, tuple[list[str], list[str]]] = {}
+    families: dict[str, list[str]] = {}
+    bodies: list[str] = []
+    others: list[str] = []
     rows = builtin().rows()
     for row in rows:
-        family = row.module.rpartition(".")[2]
-        ruled, others = families.setdefault(family, ([], []))
-        names = ruled if row.forms else others
-        if row.op_type not in names:
-            names.append(row.op_type)
-    ruled_total = sum(bool(r.forms) for r in rows)
-    lines = [f"{len(rows)} rows, {ruled_total} of them with a rule:", "", "| Family | Ops with a rule |", "|---|---|"]
-    lines += [f"| {family} | {' '.join(ruled)} |" for family, (ruled, _) in sorted(families.items()) if ruled]
-    others = sorted({name for _, names in families.values() for name in names})
-    lines += ["", f"Known to have a zero derivative, or refused with a reason: {' '.join(others)}."]
+        name = f"{row.domain}::{row.op_type}" if row.domain else row.op_type
+        listed = (
+            families.setdefault(row.module.rpartition(".")[2], []) if row.forms else bodies if row.forward else others
+        )
+        if name not in listed:
+            listed.append(name)
+    ruled = sum(bool(r.forms) for r in rows)
+    lines = [f"{len(rows)} rows, {ruled} of them with a rule:", "", "| Family | Ops with a rule |", "|---|---|"]
+    lines += [f"| {family} | {' '.join(names)} |" for family, names in sorted(families.items())]
+    lines += ["", f"Differentiated through a body of the table: {' '.join(sorted(bodies))}."]
+    lines += ["", f"Known to have a zero derivative, or refused with a reason: {' '.join(sorted(others))}."]
     return "\n".join(lines) + "\n"
 
 

@@ -34,7 +34,7 @@ CHECK_HELP = (
 SHARED = (checkpoint_option, click.option("--check", is_flag=True, help=CHECK_HELP), inputs_option)
 
 
-@click.command()
+@click.command(short_help="Write the gradient of a scalar output.")
 @transform_options(
     reduce_option,
     click.option("--value/--no-value", default=False, help="Keep the model's own outputs beside the gradients."),
@@ -50,7 +50,7 @@ def grad(reduce: str | None, value: bool, **request: Any) -> None:
     _write(api.value_and_grad if value else api.grad, reduce=reduce, **request)
 
 
-@click.command()
+@click.command(short_help="Write the vector-Jacobian product.")
 @transform_options(
     click.option(
         "--seeds",

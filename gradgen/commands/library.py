@@ -21,7 +21,7 @@ from gradgen.commands.common import (
 from gradgen.errors import GradientError
 
 
-@click.command()
+@click.command(short_help="Write the rules as functions.")
 @click.option("-o", "--output", help="The file to write; - is standard output, and then notes go to standard error.")
 @click.option("--opset", type=int, default=21, show_default=True, help="The opset that each function imports.")
 @click.option("--op", "ops", multiple=True, help="An op to write, Mul or domain::Op; may be given more than once. "
@@ -45,7 +45,8 @@ def library(
             raise GradientError("give -o a file to write, or --list to see what would be in it")
         if output is not None:
             check_output(output, STREAM)
-        model, entries = written(opset, ops or None, **options_of(library))
+        # A list says why an op is left out; a file that was asked for must hold all that it is asked to.
+        model, entries = written(opset, ops or None, **options_of(library), strict=output is not None)
         if output is not None:
             write_model(model, output)
     ruled = [e for e in entries if not e.reason]

@@ -13,7 +13,7 @@ import click
 from gradgen.commands.common import json_option, library_option, model_argument, one_line, options_of, read_model
 
 
-@click.command()
+@click.command(short_help="List the trainable initializers.")
 @library_option
 @json_option
 @model_argument
@@ -29,7 +29,7 @@ def parameters(model: str, library: Path | None, as_json: bool) -> None:
         click.echo(json.dumps(names) if as_json else "\n".join(names), nl=bool(names) or as_json)
 
 
-@click.command()
+@click.command(short_help="Print which ops have a rule.")
 @json_option
 @click.argument("ops", nargs=-1)
 def coverage(ops: tuple[str, ...], as_json: bool) -> None:
@@ -55,7 +55,11 @@ def coverage(ops: tuple[str, ...], as_json: bool) -> None:
     Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
-@click.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
+@click.command(
+    short_help="Write a library from rules and tables.",
+    context_settings={"ignore_unknown_options": True},
+    add_help_option=False,
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def generate(arguments: tuple[str, ...]) -> None:
     """Write a registry, a function library, tests and a coverage table from rules and tables."""

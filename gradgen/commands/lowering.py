@@ -22,7 +22,7 @@ from gradgen.commands.common import (
 )
 
 
-@click.command()
+@click.command(short_help="Replace Gradient nodes by standard ones.")
 @portable_option
 @library_option
 @output_option
@@ -45,4 +45,5 @@ def lower(model: str, output: str, portable: bool, library: Path | None, as_json
         write_model(result, output)
         report(result, output, as_json, lowered=count)
         if not as_json:
-            click.echo(f"{counted(count, 'Gradient node')} lowered", err=True)
+            none = "it has no Gradient node: the model is written as it is"
+            click.echo(f"{counted(count, 'Gradient node')} lowered" if count else none, err=True)

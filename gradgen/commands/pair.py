@@ -27,7 +27,7 @@ from gradgen.commands.common import (
 from gradgen.errors import GradientError
 
 
-@click.command()
+@click.command(short_help="Write a forward and a backward model.")
 @of_option
 @wrt_option
 @click.option("--closed", is_flag=True, help="Let the backward model read residuals and cotangents alone, and none of the "

@@ -9,7 +9,7 @@ import click
 from gradgen.commands.common import one_line, reduce_option, transform, transform_options
 
 
-@click.command()
+@click.command(short_help="Write the Jacobian-vector product.")
 @transform_options()
 def jvp(**request: Any) -> None:
     """Write the Jacobian-vector product of MODEL: directions `tangent_<name>` in, `tangent_<output>` out.
@@ -21,7 +21,7 @@ def jvp(**request: Any) -> None:
     _write(forward_mode.jvp, **request)
 
 
-@click.command()
+@click.command(short_help="Write the Hessian-vector product.")
 @transform_options(reduce_option)
 def hvp(**request: Any) -> None:
     """Write the product of the Hessian of a scalar output of MODEL and a vector: `vector_<name>` in, `hvp_<name>` out.
@@ -33,7 +33,7 @@ def hvp(**request: Any) -> None:
     _write(forward_mode.hvp, **request)
 
 
-@click.command()
+@click.command(short_help="Write Jacobians.")
 @transform_options(
     click.option(
         "--per-sample", is_flag=True, help="The first axis is that of a batch's samples: the Jacobian of each."
@@ -54,7 +54,7 @@ def jacobian(**request: Any) -> None:
     _write(matrices.jacobian, **request)
 
 
-@click.command()
+@click.command(short_help="Write the Hessian of a scalar output.")
 @transform_options(reduce_option)
 def hessian(**request: Any) -> None:
     """Write the Hessian `hessian_<name>_<name>` of a scalar output of MODEL; those of several outputs are added.

@@ -30,7 +30,7 @@ from gradgen.errors import GradientError
 COLUMNS = ("error_float64", "error_float32")
 
 
-@click.command()
+@click.command(short_help="Compare gradients with finite differences.")
 @of_option
 @wrt_option
 @inputs_option

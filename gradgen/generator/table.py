@@ -344,9 +344,21 @@ def _check_row(
     ):
         problems.add(where, f"defaults '{row.defaults}' is not in {row.module}")
     allowed = set(names) | set(schema.attributes) | {n.rstrip("*") for n in row.outputs}
+    begins = _begins(schema)
+    if begins > OPSET and row.since == 1 and not all("@opset" in sample for sample in table_row.samples):
+        later = f"'{row.op_type}' is of opset {begins}, and samples run at opset {OPSET}"
+        problems.add(where, f'{later}: write ["{row.op_type}@{begins}"], or "@opset" = {begins} in each sample')
     for index, sample in enumerate(table_row.samples):
         if strangers := [k for k in sample if k not in allowed and not k.startswith("@")]:
             problems.add(where, f"sample {index} names {strangers}, which are no input or attribute")
+
+
+def _begins(schema: Any) -> int:
+    """The first opset that has the op of a schema; 1 for an op of another domain, whose versions are not opsets."""
+    if isinstance(schema, SnippetSchema) or schema.domain or schema.since_version <= OPSET:
+        return 1
+    history = onnx.defs.get_all_schemas_with_history()
+    return min(s.since_version for s in history if (s.domain, s.name) == ("", schema.name))
 
 
 def _later_attribute(schema: Any, name: str) -> bool:
