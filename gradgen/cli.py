@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 
 import click
 
@@ -44,5 +46,29 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line."""
-    cli()
+    """Run the command line; where standard output cannot be written, say it in one line, with exit code 2."""
+    code: str | int | None = 0
+    failure: OSError | None = None
+    try:
+        cli()
+    except SystemExit as done:
+        code = done.code
+    except OSError as error:
+        failure = error
+    unwritten = _flush()
+    if failure is not None or (unwritten is not None and code != 2):  # with code 2 it is said already
+        reason = failure or unwritten
+        click.echo(f"gradgen: cannot write the output: {reason and reason.strerror}", err=True)
+        code = 2
+    sys.exit(code)
+
+
+def _flush() -> OSError | None:
+    """Write what standard output still holds; where that fails, drop it, so that the interpreter's exit is silent."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return error
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -175,8 +176,10 @@ def _leave_out_nan(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return added
 
 
-def expand_bodies(model: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
-    """The model with every node whose op has a forward body replaced by it."""
+def expand_bodies(
+    model: onnx.ModelProto, registry: Registry, chosen: Callable[[ir.Node], bool] = lambda node: True
+) -> onnx.ModelProto:
+    """The model with every node whose op has a forward body replaced by it, of those that are `chosen`."""
     prepared = prepare(model, registry)
     graph, opset = prepared.model.graph, prepared.opset
     names = Names.of(graph)
@@ -184,7 +187,7 @@ def expand_bodies(model: onnx.ModelProto, registry: Registry) -> onnx.ModelProto
     learn_constants(graph, knowledge, opset)
     linker = Linker(graph, registry, opset, knowledge, names, Constants(graph, names))
     remove_unused(graph)
-    expand_where(graph, linker, lambda n: _has_body(n, linker.rules.of(n)), {})
+    expand_where(graph, linker, lambda n: chosen(n) and _has_body(n, linker.rules.of(n)), {})
     remove_unused(graph)
     return ir.to_proto(prepared.model)
 

@@ -44,6 +44,7 @@ class Verification:
             and off by a tenth as onnxruntime computes it); "kink" (there is no derivative at this point);
             "unresolved" (the differences are too uncertain here to judge).
         reason: what the verdict rests on where it is not "ok", and what else was noticed; may be empty.
+        note: the part of `reason` that speaks of the run and not of this value, such as what had to run in float32.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Verification:
     error_float32: float
     verdict: Verdict
     reason: str
+    note: str = ""
 
 
 def verify(
@@ -87,8 +89,11 @@ def verify(
         One record for each of `wrt`, in the order asked.
 
     Raises:
-        GradientError: what `vjp` raises; feeds that do not fit; a model that no engine runs at this point.
+        GradientError: what `vjp` raises; a seed that is no whole number from 0 on; feeds that do not fit; a
+            model that no engine runs at this point.
     """
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise GradientError(f"seed is a whole number from 0 on, not {seed!r}")
     with only_gradient_errors():
         return _verify(model, wrt, of, feeds, straight_through, portable, registry, seed, each)
 
@@ -121,7 +126,7 @@ def _verify(
         note = note if free_draws(pinned) else ""
 
         def check(model: onnx.ModelProto, each: Callable[[GradientCheck], None] | None) -> list[GradientCheck]:
-            return check_gradients(pinned, pin(model, drawn), point, seed=seed, each=each)
+            return check_gradients(pinned, pin(model, drawn), point, seed=seed, each=each, registry=registry)
 
         true = {r.name: r.verdict for r in check(make(), None)} if straight_through else {}
 
@@ -171,7 +176,8 @@ def _with_outputs(primal: onnx.ModelProto, gradient: onnx.ModelProto) -> onnx.Mo
 
 def _judged(found: GradientCheck, estimate: bool, note: str) -> Verification:
     """The verdict of the differences, with what onnxruntime's own run adds."""
-    verdict, reason = found.verdict, found.reason
+    verdict, reason = found.verdict, found.reason.removesuffix(found.note).removesuffix("; ")
+    note = "; ".join(part for part in (found.note, note) if part)
     off = found.runtime_error
     if estimate:
         verdict, reason = "unresolved", "straight through quantisation: an estimate, and no derivative"
@@ -180,4 +186,4 @@ def _judged(found: GradientCheck, estimate: bool, note: str) -> Verification:
         reason = f"right in float64, and off by {off:.1%} as onnxruntime computes it in the model's precision"
     reason = "; ".join(part for part in (reason, note) if part)
     wide = found.error if found.exact else math.nan
-    return Verification(found.name, found.shape, wide, off, verdict, reason)
+    return Verification(found.name, found.shape, wide, off, verdict, reason, note)

@@ -38,6 +38,23 @@ def test_check_of_a_wrong_gradient_says_so_and_exits_with_1(tmp_path, monkeypatc
     assert "wrong" in result.stdout
 
 
+@pytest.mark.parametrize("command", ["verify", "grad"])
+def test_what_runs_in_float32_is_said_once_below_the_table(tmp_path, command):
+    """com.microsoft's Unique is there in float32 alone, and has no body."""
+    path, target = tmp_path / "m.onnx", tmp_path / "g.onnx"
+    proto = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+        g (float[3] x, float[3] w, float[3] b) => (float y) { u, i, c = com.microsoft.Unique(b)
+            s = ReduceSum<keepdims = 0>(u)\n p = Mul(x, w)\n q = Mul(p, s)\n y = ReduceSum<keepdims = 0>(q) }"""
+    )
+    onnx.save(proto, path)
+    rest = [] if command == "verify" else ["-o", target, "--check"]
+    result = run(command, path, "--wrt", "x", "--wrt", "w", *rest)
+    note = f"{(path if command == 'verify' else target).name}: differences in float32: "
+    assert result.exit_code == 0 and result.stdout.count("float32: ") == 1
+    assert note in result.stdout.splitlines()[-1]
+
+
 IMAGE, LABEL = np.zeros((3, 1, 8, 8), np.float32), np.zeros(3, np.int64)
 
 

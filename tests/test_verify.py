@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime
 import pytest
 from click.testing import CliRunner, Result
 from onnx import parser
@@ -58,6 +59,18 @@ def test_weights_in_a_file_of_their_own(tmp_path):
     path = tmp_path / "m.onnx"
     onnx.save(onnx.load(DIGITS), path, save_as_external_data=True, location="w.bin", size_threshold=0)
     assert verdicts(gradgen.verify(path, "fc.bias", "loss")) == {"fc.bias": "ok"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_model_that_onnxruntime_has_fused(tmp_path, seed):
+    """FusedConv has no float64 kernel; in float32 steps across kinks made a right gradient look wrong."""
+    options, path = onnxruntime.SessionOptions(), tmp_path / "opt.onnx"
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(path)
+    onnxruntime.InferenceSession(DIGITS, options, providers=["CPUExecutionProvider"])
+    assert "FusedConv" in {n.op_type for n in onnx.load(path).graph.node}
+    found = gradgen.verify(path, "conv*", "loss", seed=seed)
+    assert {(r.verdict, r.reason) for r in found} == {("ok", "")} and all(r.error_float64 < 1e-8 for r in found)
 
 
 def test_intermediate_values_on_both_sides():
@@ -202,6 +215,13 @@ def test_progress_and_seed():
 def test_what_cannot_be_verified_is_said(text, feeds, message):
     with pytest.raises(gradgen.GradientError, match=message):
         gradgen.verify(model(text), feeds=feeds)
+
+
+@pytest.mark.parametrize("seed", ["a", -1, 1.5, None, True])
+def test_a_seed_that_is_none_is_said(seed):
+    with pytest.raises(gradgen.GradientError, match="^seed is a whole number from 0 on, not "):
+        gradgen.verify(DIGITS, "fc.bias", "loss", seed=seed)
+    assert verdicts(gradgen.verify(DIGITS, "fc.bias", "loss", seed=np.int64(1))) == {"fc.bias": "ok"}
 
 
 def run(*arguments: object) -> Result:

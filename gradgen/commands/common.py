@@ -149,6 +149,11 @@ def read_model(model: str) -> Any:
     return found
 
 
+def label_of(model: str) -> str:
+    """What a model is called in what a command prints: its file's name."""
+    return "the model" if model == STREAM else Path(model).name
+
+
 def check_output(output: str, model: str) -> None:
     """Refuse an output that cannot be written, or that is the model itself; raises GradientError."""
     from gradgen.files import check_target
@@ -282,7 +287,7 @@ def transform(
     source = read_model(model)
     check_output(output, model)
     options |= options_of(library)
-    label = "the model" if model == STREAM else Path(model).name
+    label = label_of(model)
     with Console(stderr=True).status(f"differentiating {label}"):
         try:
             result = call(source, names_of(source, wrt, **options) or None, list(of) or None, **options)

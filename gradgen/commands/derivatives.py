@@ -13,6 +13,7 @@ from gradgen.commands.common import (
     check_output,
     checkpoint_option,
     inputs_option,
+    label_of,
     one_line,
     options_of,
     reduce_option,
@@ -92,20 +93,21 @@ def _write(
             raise GradientError("--inputs is what --check runs on: add --check")
         request |= {"inline": not no_inline, "checkpoint": list(checkpoint) or None}
         source, result = transform(call, model, output=output, quiet=True, **request)
+        registry = options_of(request["library"]).get("registry")
         primal, point = make_feeds(source, feeds) if check else (None, {})
         if primal is not None:
-            primal = runnable(primal, registry_of(options_of(request["library"]).get("registry")))
+            primal = runnable(primal, registry_of(registry))
         write_model(result, output)
         if not (as_json and check):
             report(result, output, as_json)
     if check:
         with one_line():
-            verified = _check(primal, result, output, point, as_json)
+            verified = _check(primal, result, output, point, as_json, registry)
         if not verified:
             raise SystemExit(1)
 
 
-def _check(primal: Any, result: Any, output: str, point: Any, as_json: bool) -> bool:
+def _check(primal: Any, result: Any, output: str, point: Any, as_json: bool, registry: Any) -> bool:
     """Compare what was written with finite differences and print it; whether some value is right, none wrong."""
     import onnx
     from rich.console import Console
@@ -118,14 +120,15 @@ def _check(primal: Any, result: Any, output: str, point: Any, as_json: bool) -> 
         try:
             gradient = result if streamed else onnx.load(output)
             indices, seeds = _seeds(primal, gradient, point)
-            records = check_gradients(primal, gradient, {**point, **indices}, seeds)
+            records = check_gradients(primal, gradient, {**point, **indices}, seeds, registry=registry)
         except Exception as error:  # the engines that run a model raise many kinds, with no common base
             where = "the model" if streamed else f"'{output}'"
             raise GradientError(f"{where} is written, but the check could not run: {line_of(error)}") from error
     if as_json:
         report(result, output, True, check=[plain(r, ("norm", "error")) for r in records])
     else:
-        print_records(records, {"norm": ("norm", ".4g"), "error": ("error", ".1e")}, streamed)
+        columns = {"norm": ("norm", ".4g"), "error": ("error", ".1e")}
+        print_records(records, columns, label_of(output), streamed)
     return right(records)
 
 

@@ -32,12 +32,15 @@ def right(records: Sequence[Any]) -> bool:
     return "ok" in found and "wrong" not in found
 
 
-def print_records(records: Sequence[Any], columns: Mapping[str, tuple[str, str]], err: bool = False) -> None:
-    """Print a table of records, and what its verdicts mean.
+def print_records(
+    records: Sequence[Any], columns: Mapping[str, tuple[str, str]], label: str, err: bool = False
+) -> None:
+    """Print a table of records, what its verdicts mean, and what holds for the whole run.
 
     Args:
-        records: with name, shape, verdict and reason.
+        records: with name, shape, verdict, reason and note.
         columns: by title, the attribute that the column shows and its format; NaN is a dash.
+        label: what the model is called.
         err: whether it goes to standard error.
     """
     from rich.console import Console
@@ -47,7 +50,8 @@ def print_records(records: Sequence[Any], columns: Mapping[str, tuple[str, str]]
     for r in records:
         numbers = [(getattr(r, name), spec) for name, spec in columns.values()]
         cells = ["–" if number != number else f"{number:{spec}}" for number, spec in numbers]
-        reason = f" ({r.reason})" if r.reason else ""
+        own = r.reason.removesuffix(r.note).removesuffix("; ")
+        reason = f" ({own})" if own else ""
         table.add_row(r.name, "×".join(map(str, r.shape)) or "scalar", *cells, r.verdict + reason)
     stream = sys.stderr if err else sys.stdout
     Console(file=stream, width=None if stream.isatty() else 100).print(table)
@@ -55,5 +59,7 @@ def print_records(records: Sequence[Any], columns: Mapping[str, tuple[str, str]]
     for verdict, meaning in MEANINGS.items():
         if verdict in found:
             click.echo(meaning, err=err)
+    for note in dict.fromkeys(r.note for r in records if r.note):
+        click.echo(f"{label}: {note}", err=err)
     if found.isdisjoint(("ok", "wrong")):
         click.echo("no gradient could be verified at this point", err=err)

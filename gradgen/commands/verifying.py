@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from gradgen.commands.common import (
-    STREAM,
     hinted,
     inputs_option,
     json_option,
+    label_of,
     library_option,
     model_argument,
     names_of,
@@ -57,7 +57,7 @@ def verify(model: str, wrt: tuple[str, ...], of: tuple[str, ...], feeds: Path | 
     if as_json:
         click.echo(json.dumps([plain(r, COLUMNS) for r in records]))
     else:
-        print_records(records, {name.removeprefix("error_"): (name, ".1e") for name in COLUMNS})
+        print_records(records, {name.removeprefix("error_"): (name, ".1e") for name in COLUMNS}, label_of(model))
     if not right(records):
         raise SystemExit(1)
 
@@ -69,7 +69,7 @@ def _records(model: str, wrt: Any, of: Any, feeds: Path | None, library: Path | 
 
     source = read_model(model)
     options |= options_of(library)
-    label = "the model" if model == STREAM else Path(model).name
+    label = label_of(model)
     with Console(stderr=True).status(f"verifying {label}") as status:
         done = 0
 
