@@ -72,7 +72,10 @@ def test_a_chosen_element_is_checked(folder, given):
 
 def test_what_is_refused(folder):
     for arguments, message in (
-        (["hessian", "model.onnx", "-o", "h.onnx"], "pass --reduce sum for the gradient of its sum, --reduce element"),
+        (
+            ["hessian", "model.onnx", "-o", "h.onnx"],
+            "pass --reduce sum for the Hessian of its sum, or --reduce element",
+        ),
         (["jacobian", "model.onnx", "--per-sample", "-o", "j.onnx"], "4 in 'y', 3 in 'w'"),
         (["vjp", "model.onnx", "--seeds", "0", "-o", "v.onnx"], "seeds is a number of cotangents from 1 on"),
         (["vjp", "model.onnx", "--seeds", "2", "--check", "-o", "v.onnx"], "--check takes one cotangent"),

@@ -91,9 +91,12 @@ def measure(name: str, threads: int, rounds: int, seconds: float, memory: bool, 
     row |= counts
     peer, reason = problem.onnx_ad(threads)
     if peer is not None:
-        compare(f"{name}, onnx-ad", peer(), expected)
-        steps["onnx_ad"] = peer
-    else:
+        try:
+            compare(f"{name}, onnx-ad", peer(), expected)
+            steps["onnx_ad"] = peer
+        except click.ClickException as error:  # its ScatterND is racy on several threads: what is wrong is not timed
+            reason = error.message
+    if "onnx_ad" not in steps:
         row["onnx_ad_error"] = reason
     times = alternate(steps, rounds, seconds, clock)
     row["parameters"], row["against_onnx_ad"] = ratio(times, "gradgen", "torch"), ratio(times, "gradgen", "onnx_ad")
