@@ -23,8 +23,8 @@ TOLERANCE = 1e-5
 MEASURED = 1e-3
 # Float32 against float64, where the graph is not ill-conditioned.
 LOOSE = 1e-3
-# What sums that cancel leave in float32 where the gradient is zero, once a normalisation has divided them by √ε.
-ROUNDING = 5e-4
+# What sums that cancel leave in float32, where the gradient is zero.
+ROUNDING = 1e-6
 STEPS = [2.0**-k for k in range(8, 25, 2)]
 # Beside a kink that is nearer than the last of them.
 NEAR = [2.0**-k for k in (26, 28, 30, 32)]
