@@ -1629,6 +1629,7 @@ ROWS = (
             fwd_attributes=(),
             linear=True,
         ),
+        kernel=False,
     ),
     # ml.toml, [ai.onnx.ml::LinearRegressor]
     Row(

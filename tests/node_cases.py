@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.backend.test
+from one_sided import bounds
 
 import gradgen
 from gradgen.differences import GradientCheck, check_gradients
-from gradgen.evaluate import Evaluator
+from gradgen.evaluate import Evaluator, to_float64
+from gradgen.widening import double, widen
 
 KINDS = ("simple", "pytorch-operator", "pytorch-converted")
 # Float inputs that say how to compute, not what: they have no gradient by the standard.
@@ -38,13 +40,16 @@ class Case:
 class Outcome:
     """What a comparison found: the records at the last point tried, what was moved, and what is wrong beside them.
 
-    `refused` has, by input, the reason for which gradgen differentiates nothing with respect to it; `skip` says why
-    nothing can be compared.
+    `one_sided` lists the inputs that sit on a kink at the data and were compared there with one-sided quotients, and
+    `unjudged` those for which even these do not exist; `refused` has, by input, the reason for which gradgen
+    differentiates nothing with respect to it; `skip` says why nothing can be compared.
     """
 
     records: list[GradientCheck] = field(default_factory=list)
     moved: float = 0.0
     notes: list[str] = field(default_factory=list)
+    one_sided: list[str] = field(default_factory=list)
+    unjudged: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     skip: str = ""
@@ -178,13 +183,25 @@ def dynamic(case: Case) -> Case:
 
 
 def compare(case: Case) -> Outcome:
-    """Differentiate a case and compare; the inputs are moved off a kink or an edge of the domain if they sit on one."""
+    """Differentiate a case and compare; the inputs are moved off a kink or an edge of the domain if they sit on one.
+
+    A case in half precision is compared twice: its float64 copy is differentiated as sharply as all others, and its own
+    gradient, whose constants are rounded to half precision and stay so in a float64 copy, to that rounding.
+    """
+    if not _computes_in_half(case.model):
+        return _compare(case, 1e-6)
+    wide = replace(case, model=to_float64(case.model), feeds=_widened(case.feeds))
+    outcome = _compare(wide, 1e-6)
+    if outcome.problems or outcome.refused or any(record.verdict == "wrong" for record in outcome.records):
+        return outcome
+    return _compare(case, float(np.finfo(np.float16).eps) / 2)
+
+
+def _compare(case: Case, tolerance: float) -> Outcome:
     gradient, case, refused = _differentiate(case)
     if gradient is None:
         return Outcome(refused=refused)
     outcome = Outcome(problems=_at_the_data(case, gradient), refused=refused)
-    # The constants of a gradient in half precision are rounded to it, and stay so in its float64 copy.
-    tolerance = 2e-3 if _computes_in_half(case.model) else 1e-6
     for move in MOVES:
         outcome.moved = move
         feeds = _moved(case, move)
@@ -200,11 +217,39 @@ def compare(case: Case) -> Outcome:
             return outcome
         open_ = [f"{r.name} {r.verdict}: {r.reason}" for r in outcome.records if r.verdict != "ok"]
         outcome.notes.append(f"at {move}: {'; '.join(open_)}")
+        if not move:
+            _at_the_kink(case, gradient, outcome, cotangents, tolerance)
     if all("not finite" in r.reason for r in outcome.records if r.verdict != "ok"):
         outcome.skip = f"the primal has no finite value at or near the data: {outcome.notes}"
     else:
         outcome.problems.append(f"no point with a derivative near the data: {outcome.notes}")
     return outcome
+
+
+def _at_the_kink(
+    case: Case, gradient: onnx.ModelProto, outcome: Outcome, cotangents: dict[str, np.ndarray], tolerance: float
+) -> None:
+    """At the data itself, an element of a gradient lies between the one-sided derivatives."""
+    seeds = {f"grad_{n}": widen(ct) for n, ct in cotangents.items()}
+    run = double(gradient)
+    found = run({k: v for k, v in {**_widened(case.feeds), **seeds}.items() if k in run.input_names})
+    for name in [record.name for record in outcome.records if record.verdict != "ok"]:
+        low, high = bounds(case.model, case.feeds, name, cotangents)
+        if np.isnan(low).any():
+            outcome.unjudged.append(name)
+            continue
+        outcome.one_sided.append(name)
+        got, slack = found[f"grad_{name}"], tolerance * max(1.0, float(np.abs([low, high]).max(initial=0)))
+        outside = ~((low - slack <= got) & (got <= high + slack))
+        if outside.any():
+            first = tuple(int(i) for i in np.argwhere(outside)[0])
+            outcome.problems.append(
+                f"at a kink grad_{name}{list(first)} is {got[first]:.6g}, not in {low[first]:.6g} … {high[first]:.6g}"
+            )
+
+
+def _widened(feeds: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: widen(a) if isinstance(a, np.ndarray) else a for n, a in feeds.items()}
 
 
 def _cotangents(case: Case, feeds: dict[str, Any]) -> dict[str, np.ndarray]:

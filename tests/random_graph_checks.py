@@ -23,7 +23,8 @@ TOLERANCE = 1e-5
 MEASURED = 1e-3
 # Float32 against float64, where the graph is not ill-conditioned.
 LOOSE = 1e-3
-# What sums that cancel leave in float32, where the gradient is zero.
+# What sums that cancel leave in float32 where a gradient is zero, and kernels that are exact to a rounding of one alone
+# (Sigmoid's), relative to the largest gradient and to the size of what is differentiated.
 ROUNDING = 1e-6
 STEPS = [2.0**-k for k in range(8, 25, 2)]
 # Beside a kink that is nearer than the last of them.
@@ -175,11 +176,9 @@ def _narrow(
 ) -> Verdict | None:
     """Float32 against float64; what rounding of the leaves already changes is no fault of the gradient's."""
     rng = np.random.default_rng(2)
-    moved = {
-        n: (a * (1 + 3e-6 * rng.standard_normal(a.shape))).astype(a.dtype) if a.dtype == np.float32 else a
-        for n, a in feeds.items()
-    }
-    beside, _ = _run(_in_float64(model), {n: _wide(a) for n, a in moved.items()})
+    beside, _ = _run(_in_float64(model), {n: _wide(a) for n, a in _jolted(feeds, 3e-6, rng).items()})
+    largest = max(float(np.abs(wide[f"grad_{name}"]).max(initial=0)) for name in graph.wrt)
+    largest = max(largest, sum(float(np.abs(feeds[f"grad_{o}"] * base[o]).sum()) for o in graph.of))
     for name in graph.wrt:
         one, two, near = found[f"grad_{name}"], wide[f"grad_{name}"], beside[f"grad_{name}"]
         if one.shape != two.shape or not np.isfinite(one).all():
@@ -187,9 +186,35 @@ def _narrow(
         scale = float(np.abs(two).max(initial=0))
         shift = float(np.abs(near - two).max(initial=0)) if near.shape == two.shape else np.inf
         gap = float(np.abs(one - two).max(initial=0))
-        if gap > LOOSE * scale + 100 * shift + ROUNDING:
+        allowed = LOOSE * scale + 100 * shift + ROUNDING * largest
+        if gap > allowed and gap > allowed + 3 * _noise(name, found, model, feeds, run):
             return Verdict("wrong", f"grad_{name} in float32 on onnxruntime is off by {gap:.2e} of {scale:.2e}")
     return None
+
+
+def _jolted(feeds: Arrays, size: float, rng: np.random.Generator) -> Arrays:
+    """The feeds with noise on all float32 ones, relative to each element."""
+    return {
+        n: (a * (1 + size * rng.standard_normal(a.shape))).astype(a.dtype) if a.dtype == np.float32 else a
+        for n, a in feeds.items()
+    }
+
+
+def _noise(name: str, found: Arrays, model: onnx.ModelProto, feeds: Arrays, run: Evaluator) -> float:
+    """How far the error in float32 scatters when the feeds move by a rounding.
+
+    Rounding inside of an ill-conditioned graph (normalising what is nearly constant) scatters as widely as it errs; the
+    error of a wrong gradient stays. One that scatters while the feeds stand still is no rounding.
+    """
+    if not np.array_equal(run(feeds)[f"grad_{name}"], found[f"grad_{name}"]):
+        return 0.0
+    rng = np.random.default_rng(3)
+    errors = []
+    for _ in range(4):
+        near = _jolted(feeds, 1e-7, rng)
+        exact, _ = _run(_in_float64(model), {n: _wide(a) for n, a in near.items()})
+        errors.append(run(near)[f"grad_{name}"] - exact[f"grad_{name}"])
+    return float(np.ptp(np.stack(errors), axis=0).max(initial=0))
 
 
 def _wide(array: np.ndarray) -> np.ndarray:

@@ -78,6 +78,15 @@ def test_nodes_off_the_path_and_inside_subgraphs_run_too():
         np.testing.assert_allclose(found["grad_x"], want, rtol=2e-4)
 
 
+def test_a_node_that_nothing_reads_is_left_out():
+    unread = parser.parse_node("unread = my.domain.Swish2 <beta = 0.5> (w)")
+    given = model()
+    given.graph.node.insert(0, unread)
+    result = gradgen.vjp(given, registry=MINE)
+    assert {n.domain for n in result.graph.node} == {""}
+    assert len(result.graph.node) == len(gradgen.vjp(model(), registry=MINE).graph.node)
+
+
 def test_the_function_is_usable():
     assert isinstance(swish2, OnnxFunction)
     np.testing.assert_allclose(swish2(X), swish(X, 1.0), rtol=1e-6)

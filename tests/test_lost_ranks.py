@@ -216,6 +216,30 @@ def test_the_products_of_queries_and_keys_have_four_dimensions():
     assert ranks_of(text, opset=24)["products"] == 4
 
 
+@pytest.mark.parametrize("operands", ["x, l, l", "x, x, l", "l, x, x", "l, l, x"])
+def test_the_products_have_four_dimensions_whichever_rank_is_lost(operands):
+    """Where that of the values is, onnx states one dimension, or none."""
+    proto = parser.parse_model(f"""<ir_version: 11, opset_import: ["" : 24]>
+        g (float[1,2,3,4] x, float[1,2,3,4,1] h, int64[n] a) => (float[t,u,v,w] z) {{
+            l = ReduceSum <keepdims = 0> (h, a)
+            y, , , products = Attention <qk_matmul_output_mode = 1, softcap = 1.0> ({operands})
+            z = Exp(products) }}""")
+    feeds = {"x": RNG.standard_normal((1, 2, 3, 4)), "h": RNG.standard_normal((1, 2, 3, 4, 1))}
+    feeds = {n: v.astype(np.float32) for n, v in feeds.items()} | {"a": np.array([-1])}
+    ct = RNG.standard_normal((1, 2, 3, 3)).astype(np.float32)
+    queries, keys = (feeds["x"] if n == "x" else feeds["h"][..., 0] for n in operands.split(", ")[:2])
+    found = Evaluator(gradgen.vjp(proto, wrt=["x", "h"]), strict=True)({**feeds, "grad_z": ct})
+    products = np.tanh(queries @ keys.transpose(0, 1, 3, 2) / 2)
+    scores = ct * np.exp(products) * (1 - products**2) / 2
+    want = {"x": np.zeros_like(queries), "h": np.zeros_like(queries)}
+    for name, part in zip(
+        operands.split(", ")[:2], (scores @ keys, scores.transpose(0, 1, 3, 2) @ queries), strict=True
+    ):
+        want["x" if name == "x" else "h"] += part
+    np.testing.assert_allclose(found["grad_x"], want["x"], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found["grad_h"][..., 0], want["h"], rtol=1e-4, atol=1e-5)
+
+
 def test_a_rank_that_inference_gets_wrong_is_refused_in_words():
     """onnx forgets the axis along which output_shape cuts: a gradient model that states the shape does not load."""
     proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>

@@ -115,3 +115,30 @@ def test_trees_and_thresholds_are_constant_and_that_is_reported():
         _, got = run(model, np.array([[0.1], [0.4], [0.9]], np.float32), np.ones((3, 1), np.float32))
     np.testing.assert_array_equal(got["grad_x"], np.zeros((3, 1)))
     np.testing.assert_array_equal(got["y"], [[0], [1], [2]])
+
+
+@pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
+@pytest.mark.parametrize("stated", [False, True])
+def test_a_normaliser_is_right_where_its_shape_is_known(norm, stated):
+    """onnxruntime's own kernel works in place then, and its L2 loses the signs, beside a differentiated path too."""
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a"]),
+        ml("Normalizer", ["a"], ["b"], norm=norm),
+        helper.make_node("Mul", ["b", "w"], ["c"]),
+        helper.make_node("ReduceSum", ["c"], ["y"], keepdims=0),
+    ]
+    model = model_of(nodes, [2, 6], [("y", TensorProto.FLOAT, [])])
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((2, 2, 6)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
+    if stated:
+        model.graph.value_info.append(helper.make_tensor_value_info("b", TensorProto.FLOAT, [2, 6]))
+    size = {
+        "MAX": lambda v: v.max(1, keepdims=True),
+        "L1": lambda v: np.abs(v).sum(1, keepdims=True),
+        "L2": lambda v: np.sqrt((v * v).sum(1, keepdims=True)),
+    }[norm]
+    gradient = gradgen.value_and_grad(model, wrt=["w"], of=["y"])
+    found = Evaluator(gradient, strict=True)({"x": x})
+    np.testing.assert_allclose(found["grad_w"], -x / size(-x), rtol=1e-6)
+    np.testing.assert_allclose(found["y"], (-x / size(-x) * w).sum(), rtol=1e-5)

@@ -96,6 +96,8 @@ def _forward(node: ir.Node, row: Row, form: Form, linker: Linker) -> dict[int, i
     origin = node.name or (node.outputs[0].name or node.op_type)
     used = {row.output_name(k): k for k, v in enumerate(node.outputs) if v.uses() or v.is_graph_output()}
     names = {n: k for n, k in used.items() if n in form.returns}
+    if not used:  # nothing reads the node
+        return {}
     if not names:
         raise GradientError(
             f"{origin} ({node.op_type}): its output '{min(used)}' has no derivative; only {form.returns} have"

@@ -74,7 +74,7 @@ def _attention(attributes: Mapping[str, Any], inputs: Operands, found: Results) 
 
     The products of queries and keys have four dimensions, where onnx has none for operands of unknown rank.
     """
-    if len(found) > 3 and any(x is not None and x.shape is None for x in inputs[:2]):
+    if len(found) > 3 and any(x is not None and x.shape is None for x in inputs[:3]):
         found = [*found[:3], (None,) * 4]
     key, past = inputs[1], inputs[4] if len(inputs) > 4 else None
     if past is None:
