@@ -40,3 +40,8 @@ def remove_node(node: ir.Node) -> None:
         node.replace_input_with(index, None)
     node.graph = None
     graph._nodes.remove(node)
+
+
+def is_noted(value: ir.Value) -> bool:
+    """Whether a value has `meta` entries, by a look that does not make it a store for them."""
+    return bool(value._metadata)

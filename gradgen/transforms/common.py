@@ -27,6 +27,7 @@ from gradgen.engine.registry import Registry, Rules
 from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_initializers
 from gradgen.engine.subgraphs import all_values
 from gradgen.engine.through import Through, pass_through, quantises, stops
+from gradgen.engine.writing import write
 from gradgen.errors import GradientError, GradientWarning, only_gradient_errors
 from gradgen.request import FIXED_KEY, NAMES_KEY, SEEDED, check_fixed, find_values, noted_fixed, noted_roles
 from gradgen.rules.library import zeros_like
@@ -243,7 +244,7 @@ class Call:
         model.metadata_props[NAMES_KEY] = json.dumps({**previous, **self.public.roles}, sort_keys=True)
         complete(model, self.linker, then)
         if not prepared.as_ir:
-            return ir.to_proto(model)
+            return write(model)
         for value in all_values(
             model.graph
         ):  # specialised bodies share their shapes, and a caller may change what it gets
