@@ -25,8 +25,7 @@ class CallLinker(Linker):
 
     def within(self, graph: ir.Graph) -> CallLinker:
         """A linker for a subgraph, which adds to the same functions."""
-        shared = (self.registry, self.opset, self.knowledge, self.names, self.constants)
-        return type(self)(graph, *shared, functions=self.functions)
+        return type(self)(graph, *self._shared, functions=self.functions)
 
     def clone(
         self, template: Template, actual: Sequence[ir.Value], names: Mapping[str, str], rule: str, origin: str

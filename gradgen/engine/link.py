@@ -128,10 +128,18 @@ class Linker:
         knowledge: what is known of its values.
         names: the names that are taken.
         constants: the pool of constants.
+        rules: the rows that hold for the graph, where they have been looked up before.
     """
 
     def __init__(
-        self, graph: ir.Graph, registry: Registry, opset: int, knowledge: Knowledge, names: Names, constants: Constants
+        self,
+        graph: ir.Graph,
+        registry: Registry,
+        opset: int,
+        knowledge: Knowledge,
+        names: Names,
+        constants: Constants,
+        rules: Rules | None = None,
     ):
         self.graph = graph
         self.registry = registry
@@ -139,7 +147,7 @@ class Linker:
         self.knowledge = knowledge
         self.names = names
         self.constants = constants
-        self.rules = Rules(registry, {**constants.imports, "": opset})
+        self.rules = rules or Rules(registry, {**constants.imports, "": opset})
         self._anchor: ir.Node | None = None
         self.public: set[str] = set()
 
@@ -173,7 +181,12 @@ class Linker:
 
     def within(self, graph: ir.Graph) -> Linker:
         """A linker for a subgraph."""
-        return type(self)(graph, self.registry, self.opset, self.knowledge, self.names, self.constants)
+        return type(self)(graph, *self._shared)
+
+    @property
+    def _shared(self) -> tuple[Any, ...]:
+        """What the linkers of a graph's subgraphs have in common with its own."""
+        return (self.registry, self.opset, self.knowledge, self.names, self.constants, self.rules)
 
     def finish(self, model: ir.Model) -> None:
         """Add to the model what its nodes need: the bodies of ops that no runtime knows, as functions."""

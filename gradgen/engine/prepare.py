@@ -20,6 +20,7 @@ from gradgen.engine.opsets import raise_opset
 from gradgen.engine.protos import imports, scopes
 from gradgen.engine.reading import Model, check, densify, normalise_domains, open_dimensions, read
 from gradgen.engine.registry import Registry, Rules, is_random
+from gradgen.engine.serde import from_proto
 from gradgen.engine.settling import settle
 from gradgen.engine.shaping import Fill, fill_type, infer_types_of, value_of
 from gradgen.engine.subgraphs import graphs
@@ -92,7 +93,7 @@ def prepare(model: Model, registry: Registry, types: bool = True, fills: Sequenc
 
 def _from_proto(proto: onnx.ModelProto) -> ir.Model:
     """The onnx_ir model, which knows where its external data is."""
-    model = ir.from_proto(proto)
+    model = from_proto(proto)
     if base := model.metadata_props.get(BASE_KEY):
         for value in [v for graph in model.graphs() for v in graph.initializers.values()]:
             if isinstance(value.const_value, ir.ExternalTensor):

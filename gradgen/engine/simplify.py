@@ -40,22 +40,25 @@ def remove_unused_initializers(graph: ir.Graph) -> None:
 def merge_common(graph: ir.Graph, draws: Callable[[ir.Node], bool]) -> None:
     """Let a linked node give way to an equal one; forward nodes, random ones and those with subgraphs stay."""
     seen: dict[tuple, ir.Node] = {}
+    keys: dict[int, tuple] = {}  # of attributes, which nodes share that are copies of one rule's
     for node in graph:
-        attributes = node.attributes
-        if node.domain and "gradgen.node" not in node.metadata_props:
+        attributes, linked = node.attributes.data, "gradgen.node" in node.metadata_props
+        if node.domain and not linked:
             continue
         if (attributes and graphs(node)) or draws(node):
             continue
+        for name, attr in attributes.items():
+            if id(attr) not in keys:
+                keys[id(attr)] = (name, attribute_key(attr))
         key = (
             node.domain,
             node.op_type,
             node.overload,
             tuple(map(id, node.inputs)),
             tuple([bool(v.name) for v in node.outputs]),
-            tuple(sorted((k, attribute_key(a)) for k, a in attributes.items())) if attributes else (),
+            tuple(sorted([keys[id(a)] for a in attributes.values()])) if attributes else (),
         )
         first = seen.setdefault(key, node)
-        linked = "gradgen.node" in node.metadata_props
         if first is node or not linked or any(v.is_graph_output() for v in node.outputs):
             continue
         for old, new in zip(node.outputs, first.outputs, strict=True):

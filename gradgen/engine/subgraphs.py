@@ -12,7 +12,7 @@ from gradgen.engine.names import Names
 
 def graphs(node: ir.Node) -> list[ir.Graph]:
     """The graphs that a node holds in its attributes."""
-    attributes = node.attributes
+    attributes = node.attributes.data  # a plain dictionary
     return graphs_of(attributes) if attributes else []
 
 

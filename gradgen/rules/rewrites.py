@@ -50,8 +50,9 @@ def rewrite(graph: ir.Graph, linker: Any) -> bool:
                 continue
             if not (node.outputs[0].uses() or node.outputs[0].is_graph_output()):
                 continue
+            place = linker.anchored(node)
             for fn in patterns:
-                value = fn(node, linker.anchored(node))
+                value = fn(node, place)
                 if value is not None and _replace(node.outputs[0], value):
                     _drop(node, graph)
                     applied = changed = True

@@ -24,10 +24,10 @@ from gradgen.engine.link import Constants, Knowledge, Linker
 from gradgen.engine.names import Names, free_prefix
 from gradgen.engine.prepare import Model, Prepared, learn_constants, prepare
 from gradgen.engine.registry import Registry, Rules
+from gradgen.engine.serde import to_proto
 from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_initializers
 from gradgen.engine.subgraphs import all_values
 from gradgen.engine.through import Through, pass_through, quantises, stops
-from gradgen.engine.writing import write
 from gradgen.errors import GradientError, GradientWarning, only_gradient_errors
 from gradgen.request import FIXED_KEY, NAMES_KEY, SEEDED, check_fixed, find_values, noted_fixed, noted_roles
 from gradgen.rules.library import zeros_like
@@ -244,7 +244,7 @@ class Call:
         model.metadata_props[NAMES_KEY] = json.dumps({**previous, **self.public.roles}, sort_keys=True)
         complete(model, self.linker, then)
         if not prepared.as_ir:
-            return write(model)
+            return to_proto(model)
         for value in all_values(
             model.graph
         ):  # specialised bodies share their shapes, and a caller may change what it gets
