@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -245,7 +246,7 @@ def forms(sample: Sample, rules: Registry | None = None, dtype: Any = np.float64
         assert row.forward is not None
         yield row.forward, rules
     for form in row.forms:
-        registry = Registry([Row(**{**vars(row), "forms": (form,)})], parent=rules)
+        registry = Registry([replace(row, forms=(form,))], parent=rules)
         if form is not row.forms[-1]:
             built = build(sample, dtype, rules=rules)
             try:

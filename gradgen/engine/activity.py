@@ -48,8 +48,8 @@ def edges(node: ir.Node, row: Row | None) -> Iterator[tuple[int | None, ir.Value
     for index, value in enumerate(node.inputs):
         if value is not None and is_float(value.dtype):
             yield index, value, "missing" if row is None else row.disposition(index)
-    structural = row is not None and any(f.kind == "structural" for f in row.forms)
-    for value in captures(node):
+    structural = row is not None and row.structural
+    for value in captures(node) if node.attributes.data else ():
         if is_float(value.dtype):
             yield None, value, "rule" if structural else ("missing" if row is None or row.forms else "zero")
 

@@ -58,13 +58,15 @@ def conform(value: ir.Value, like: ir.Value, label: str, hint: str = "") -> None
     own, wanted = ir_shape(value), ir_shape(like)
     # Elements of a sequence may differ in shape: what is known of one of them contradicts nothing.
     tensor = isinstance(like.type, ir.TensorType) or like.type is None
-    if _other_type(value.type, like.type) or (tensor and contradict(own, wanted)):
+    if _other_type(value.type, like.type) or (tensor and own != wanted and contradict(own, wanted)):
         raise GradientError(
             f"{label} gives {_written(value, own)} for '{like.name}', which is {_written(like, wanted)}{hint}"
         )
     if value.producer() is None:
         return
     value.type = like.type or value.type
+    if tensor and own == wanted:
+        return
     if not tensor:
         value.shape = like.shape if like.shape is not None else value.shape
         return

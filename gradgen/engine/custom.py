@@ -11,6 +11,7 @@ from gradgen.engine.names import Names
 from gradgen.engine.protos import all_nodes, imports
 from gradgen.engine.registry import Registry, Rules, form_body
 from gradgen.engine.rows import Row
+from gradgen.engine.subgraphs import every_node
 from gradgen.errors import GradientError
 from gradgen.rules.lang import DOMAIN, OPSET
 
@@ -39,7 +40,7 @@ def expand_custom(model: ir.Model, registry: Registry) -> bool:
     graph = model.graph
     rules = Rules(registry, {**graph.opset_imports, "": graph.opset_imports.get("", OPSET)})
     for depth in range(DEPTH):
-        chosen = [n for n in ir.traversal.RecursiveGraphIterator(graph) if n.domain and stands_in(rules.of(n))]
+        chosen = [n for n in every_node(graph) if n.domain and stands_in(rules.of(n))]
         if not chosen:
             return depth > 0
         names = Names.of(graph)
@@ -53,7 +54,7 @@ def add_functions(model: ir.Model, rules: Rules) -> None:
     """Give a model the bodies of the ops in it that no runtime knows, as functions, where it has none of that name."""
     pending = [model.graph, *(f.graph for f in model.functions.values())]
     while pending:
-        for node in ir.traversal.RecursiveGraphIterator(pending.pop()):
+        for node in every_node(pending.pop()):
             key = (node.domain, node.op_type, node.overload)
             if not node.domain or key in model.functions:
                 continue

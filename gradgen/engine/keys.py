@@ -17,7 +17,7 @@ def attribute_key(attr: ir.Attr) -> Any:
         return tuple(map(_tensor_key, attr.value))
     if attr.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
         return id(attr.value)
-    return (str(attr.type), repr(attr.value))
+    return (attr.type, repr(attr.value))
 
 
 def _tensor_key(tensor: Any) -> tuple:

@@ -237,7 +237,8 @@ class Linker:
     ) -> ir.Value:
         """Append one node whose result has the type and shape of `like`."""
         out = ir.Value(name=self.names.unique(base), type=like.type, shape=like.shape)
-        node = ir.Node("", op_type, inputs, ir.convenience.convert_attributes(attributes), outputs=[out])
+        given = ir.convenience.convert_attributes(attributes) if attributes else ()
+        node = ir.Node("", op_type, inputs, given, outputs=[out])
         node.name = self.names.unique(f"{out.name}/{op_type}")
         node.metadata_props["gradgen.node"] = like.name or ""
         self.append(node)
@@ -376,7 +377,7 @@ class Linker:
                 env[id(value)] = out
                 outputs.append(out)
             inputs = [resolve(v) for v in body.inputs]
-            attributes = bind_captures(body, resolve)
+            attributes = bind_captures(body, resolve) if body.attributes else {}
             for graph in graphs_of(attributes):
                 fit(graph, self.names, f"{base}/{body.op_type}", back, metadata)
             node = ir.Node(

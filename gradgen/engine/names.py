@@ -18,17 +18,18 @@ class Names:
     @classmethod
     def of(cls, graph: ir.Graph) -> Names:
         """The names of all values and nodes of a graph, subgraphs included."""
+        from gradgen.engine.subgraphs import every_node, graphs
+
         names = cls(graph.initializers)
         names._taken.update(v.name for v in graph.inputs if v.name)
-        for node in ir.traversal.RecursiveGraphIterator(graph):
+        for node in every_node(graph):
             if node.name:
                 names._taken.add(node.name)
-            names._taken.update(v.name for v in node.outputs if v.name)
-            names._taken.update(v.name for v in node.inputs if v is not None and v.name)
-            for attr in node.attributes.values():
-                if attr.type == ir.AttributeType.GRAPH and attr.value is not None:
-                    names._taken.update(v.name for v in attr.value.inputs if v.name)
-                    names._taken.update(attr.value.initializers)
+            names._taken.update([v.name for v in node.outputs if v.name])
+            names._taken.update([v.name for v in node.inputs if v is not None and v.name])
+            for inner in graphs(node):
+                names._taken.update(v.name for v in inner.inputs if v.name)
+                names._taken.update(inner.initializers)
         return names
 
     def __contains__(self, name: str) -> bool:

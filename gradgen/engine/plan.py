@@ -80,7 +80,7 @@ def bind_attributes(node: ir.Node, row: Row, linker: Linker) -> dict[str, ir.Att
         **default_attributes(node.domain, node.op_type, linker.version(node)),
         **body_defaults(row, linker.registry),
     }
-    attributes = {**defaults, **node.attributes}
+    attributes = {**defaults, **node.attributes.data}
     if row.defaults:
         names: dict[str, str] = {}
         known = {
@@ -116,7 +116,7 @@ def ir_attributes(values: Mapping[str, Any]) -> dict[str, ir.Attr]:
 
 def make_step(node: ir.Node, row: Row, activity: Activity, linker: Linker) -> Step:
     """Bind a node to the first form that applies; raises GradientError where none does."""
-    attributes = {} if any(f.kind == "structural" for f in row.forms) else bind_attributes(node, row, linker)
+    attributes = {} if row.structural else bind_attributes(node, row, linker)
     wanted: dict[str, Any] = {}
     for index, value in enumerate(node.inputs):
         if activity.carries(value) and row.disposition(index) == "rule":

@@ -23,7 +23,7 @@ from gradgen.engine.registry import Registry, Rules, is_random
 from gradgen.engine.serde import from_proto
 from gradgen.engine.settling import settle
 from gradgen.engine.shaping import Fill, fill_type, infer_types_of, value_of
-from gradgen.engine.subgraphs import graphs
+from gradgen.engine.subgraphs import every_node, graphs
 from gradgen.engine.values import is_float
 from gradgen.inlining import inline_functions
 from gradgen.rules.elements import shape_elements
@@ -165,7 +165,7 @@ def learn_constants(graph: ir.Graph, knowledge: Knowledge, opset: int) -> None:
             elements[value] = knowledge.describe(value, {})
         return elements[value]
 
-    for node in ir.traversal.RecursiveGraphIterator(graph):
+    for node in every_node(graph):
         if node.domain or len(node.outputs) != 1 or graphs(node) or is_random("", node.op_type):
             continue
         if node.op_type == "Constant":

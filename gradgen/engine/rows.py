@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 
@@ -107,9 +108,23 @@ class Row:
         """Whether the op is differentiated through its forward body."""
         return self.forward is not None and not self.forms
 
+    @cached_property
+    def structural(self) -> bool:
+        """Whether a rule of the op works on its subgraphs."""
+        return any(f.kind == "structural" for f in self.forms)
+
+    @cached_property
+    def _dispositions(self) -> dict[int, str]:
+        return {}
+
     def disposition(self, index: int) -> str:
         """What an input's derivative is: `rule`, `body` (that of the forward body), `zero` or `none`."""
-        name = self.input_name(index)
+        found = self._dispositions.get(index)
+        if found is None:
+            found = self._dispositions[index] = self._disposition(self.input_name(index))
+        return found
+
+    def _disposition(self, name: str) -> str:
         if name in self.zero:
             return "zero"
         if name in self.none:

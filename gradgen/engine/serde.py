@@ -8,7 +8,6 @@ is, onnx_ir reads and writes.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
 from typing import Any
 
 import onnx

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from gradgen.engine.keys import attribute_key
 from gradgen.engine.subgraphs import discard, graphs
-from gradgen.engine.surgery import remove_node
+from gradgen.engine.surgery import is_read, remove_node
 
 
 def remove_unused(graph: ir.Graph) -> None:
@@ -21,7 +21,7 @@ def remove_unused(graph: ir.Graph) -> None:
 
 def remove_if_unused(node: ir.Node, graph: ir.Graph) -> bool:
     """Remove a node of a graph if nobody reads its results; whether that was so."""
-    if any(v.uses() or v.is_graph_output() for v in node.outputs):
+    if any(map(is_read, node.outputs)):
         return False
     remove_node(node)
     for sub in graphs(node):
@@ -33,7 +33,7 @@ def remove_unused_initializers(graph: ir.Graph) -> None:
     """Remove the initializers that nobody reads and that no caller can override."""
     inputs = set(graph.inputs)
     for name, value in list(graph.initializers.items()):
-        if value not in inputs and not value.uses() and not value.is_graph_output():
+        if value not in inputs and not is_read(value):
             del graph.initializers[name]
 
 

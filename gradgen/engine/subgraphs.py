@@ -27,6 +27,16 @@ def graphs_of(attributes: Mapping[str, ir.Attr]) -> list[ir.Graph]:
     return found
 
 
+def every_node(graph: ir.Graph) -> list[ir.Node]:
+    """Every node of a graph, each before those of its own graphs."""
+    found: list[ir.Node] = []
+    for node in graph:
+        found.append(node)
+        for inner in graphs(node):
+            found.extend(every_node(inner))
+    return found
+
+
 def captures(node: ir.Node) -> list[ir.Value]:
     """The values from outside that a node's graphs read, nested ones included, in order of first use."""
     found: dict[ir.Value, None] = {}
@@ -73,7 +83,7 @@ def fit(graph: ir.Graph, names: Names, base: str, dimensions: Mapping[str, str],
 def hoist_initializers(graph: ir.Graph) -> None:
     """Move the initializers of a graph's subgraphs into it, so that copies of a subgraph share them."""
     count = Counter(v.name for v in all_values(graph))
-    for node in ir.traversal.RecursiveGraphIterator(graph):
+    for node in every_node(graph):
         for inner in graphs(node):
             for name, value in list(inner.initializers.items()):
                 if value.is_graph_input() or value.is_graph_output():
@@ -93,13 +103,13 @@ def rename(graph: ir.Graph, names: Names) -> None:
     """Give every value and node that a subgraph defines a name of its own."""
     for value in all_values(graph):
         value.name = names.unique(value.name or "value")
-    for node in ir.traversal.RecursiveGraphIterator(graph):
+    for node in every_node(graph):
         node.name = names.unique(node.name or node.op_type)
 
 
 def discard(graph: ir.Graph) -> None:
     """Let the nodes of a subgraph that is no longer part of a model read nothing."""
-    for node in ir.traversal.RecursiveGraphIterator(graph):
+    for node in every_node(graph):
         for index in range(len(node.inputs)):
             node.replace_input_with(index, None)
 
@@ -118,7 +128,7 @@ def splice(graph: ir.Graph, node: ir.Node, names: Names) -> list[ir.Value]:
 def all_values(graph: ir.Graph) -> list[ir.Value]:
     """Every value that a graph defines, nested graphs included."""
     found = [*graph.inputs, *graph.initializers.values()]
-    for node in ir.traversal.RecursiveGraphIterator(graph):
+    for node in every_node(graph):
         found.extend(v for v in node.outputs if v.name)
         for inner in graphs(node):
             found.extend([*inner.inputs, *inner.initializers.values()])

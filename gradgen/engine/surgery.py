@@ -35,11 +35,16 @@ def remove_node(node: ir.Node) -> None:
     """
     graph = node.graph
     assert isinstance(graph, ir.Graph)
-    assert not any(v.uses() or v.is_graph_output() for v in node.outputs), f"{node.name} is in use"
+    assert not any(map(is_read, node.outputs)), f"{node.name} is in use"
     for index in range(len(node.inputs)):
         node.replace_input_with(index, None)
     node.graph = None
     graph._nodes.remove(node)
+
+
+def is_read(value: ir.Value) -> bool:
+    """Whether a node reads a value or its graph gives it out, in constant time: `uses` lists every reader."""
+    return bool(value._uses) or value.is_graph_output()
 
 
 def is_noted(value: ir.Value) -> bool:

@@ -17,7 +17,7 @@ from gradgen.engine.flow import flows_of
 from gradgen.engine.link import Linker
 from gradgen.engine.plan import bind_attributes, operand
 from gradgen.engine.rows import Form, Row
-from gradgen.engine.subgraphs import graphs, operands
+from gradgen.engine.subgraphs import every_node, graphs, operands
 from gradgen.engine.values import FLOATS, is_float
 from gradgen.errors import GradientError
 from gradgen.rules import quantised
@@ -189,7 +189,7 @@ def stops(
     Returns a line for each node that makes a quantised or integer value of a value that carries a derivative, and the
     sources whose derivatives stop there.
     """
-    nodes = ir.traversal.RecursiveGraphIterator(graph)
+    nodes = every_node(graph)
     if not any(row is not None and row.straight_through is not None for row in map(linker.rules.of, nodes)):
         return [], set()
     search = _Search(sources, linker, through)

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from gradgen.engine.contract import ir_shape
-from gradgen.engine.surgery import remove_node
+from gradgen.engine.surgery import is_read, remove_node
 from gradgen.rules.lang import same_shape
 
 Pattern = Callable[[ir.Node, Any], ir.Value | None]
@@ -48,7 +48,7 @@ def rewrite(graph: ir.Graph, linker: Any) -> bool:
             patterns = PATTERNS.get(node.op_type)
             if patterns is None or node.domain or not linked(node):
                 continue
-            if not (node.outputs[0].uses() or node.outputs[0].is_graph_output()):
+            if not is_read(node.outputs[0]):
                 continue
             place = linker.anchored(node)
             for fn in patterns:
@@ -78,7 +78,7 @@ def _drop(node: ir.Node, graph: ir.Graph) -> None:
     pending = [node]
     while pending:
         dead = pending.pop()
-        if dead.graph is not graph or not linked(dead) or any(v.uses() or v.is_graph_output() for v in dead.outputs):
+        if dead.graph is not graph or not linked(dead) or any(map(is_read, dead.outputs)):
             continue
         producers = {p for v in dead.inputs if v is not None and (p := v.producer()) is not None}
         remove_node(dead)

@@ -26,7 +26,7 @@ from gradgen.engine.prepare import Model, Prepared, learn_constants, prepare
 from gradgen.engine.registry import Registry, Rules
 from gradgen.engine.serde import to_proto
 from gradgen.engine.simplify import merge_common, remove_unused, remove_unused_initializers
-from gradgen.engine.subgraphs import all_values
+from gradgen.engine.subgraphs import all_values, every_node
 from gradgen.engine.through import Through, pass_through, quantises, stops
 from gradgen.errors import GradientError, GradientWarning, only_gradient_errors
 from gradgen.request import FIXED_KEY, NAMES_KEY, SEEDED, check_fixed, find_values, noted_fixed, noted_roles
@@ -272,7 +272,7 @@ def complete(model: ir.Model, linker: Linker, then: Callable[[], None] | None = 
 
 def drop_imports(model: ir.Model) -> None:
     """Remove the imports of domains, beside the standard's, of which a model has neither a node nor a function."""
-    nodes = ir.traversal.RecursiveGraphIterator(model.graph)
+    nodes = every_node(model.graph)
     used = {n.domain for n in nodes} | {f.domain for f in model.functions.values()}
     for domain in [d for d in model.opset_imports if d not in ("", *used)]:
         del model.opset_imports[domain]
