@@ -112,8 +112,11 @@ def _corrections(
     known = {v.name: v for v in [*inferred.graph.input, *inferred.graph.output, *inferred.graph.value_info]}
     stored = {t.name: tuple(t.dims) for t in inferred.graph.initializer if t.name not in known}
     contents = _contents(inferred.graph) if any(n.op_type in CORRECTED for n in inferred.graph.node) else {}
+    empty = {name for name, value in known.items() if 0 in (_shape(value) or ())}
     right: dict[int, list[onnx.ValueInfoProto]] = {}
     for index, node in enumerate(inferred.graph.node):
+        if node.op_type not in CORRECTED and index not in stated and empty.isdisjoint(node.output):
+            continue
         results = [known[name] for name in node.output if name in known]
         shapes = [stored[n] if n in stored else _shape(known.get(n)) for n in node.input]
         wanted = {v.name: _shape(v) for v in results}

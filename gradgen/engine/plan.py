@@ -142,9 +142,9 @@ def make_step(node: ir.Node, row: Row, activity: Activity, linker: Linker) -> St
     known: dict[str, Any] = {}
     plain_attributes: dict[str, Any] = {}
     if any(form.when is not None for form in row.forms):
-        known = {n: _describe(step.operand(n), linker, names) for n in _formals(row)}
+        known = {n: _describe(step.operand(n), linker, names) for n in row.formals}
         if any(form.when is not None and asks_selection(form.when) for form in row.forms):
-            for name in (n.rstrip("*") for n in row.outputs):
+            for name in row.output_names:
                 if isinstance(known[name], Value):
                     known[name].selected = _left_out(step.operand(name), linker)
         plain_attributes = {k: plain(a) for k, a in attributes.items() if a.ref_attr_name is None}
@@ -180,10 +180,6 @@ def _left_out(value: ir.Value, linker: Linker) -> bool:
     return False
 
 
-def _formals(row: Row) -> list[str]:
-    return [n.rstrip("*") for n in (*row.inputs, *row.outputs)]
-
-
 def _describe(operand: Any, linker: Linker, names: dict[str, str]) -> Any:
     if isinstance(operand, list):
         return [None if v is None else linker.knowledge.describe(v, names) for v in operand]
@@ -191,11 +187,10 @@ def _describe(operand: Any, linker: Linker, names: dict[str, str]) -> Any:
 
 
 def _applies(form: Form, step: Step, present: set[str]) -> bool:
-    cotangents = {f"d{n.rstrip('*')}" for n in step.row.outputs}
+    row = step.row
     if not present <= set(form.reads) or not set(step.wanted) <= set(form.returns):
         return False
-    formals = set(_formals(step.row))
-    return all(n in cotangents or n in formals or n in form.fwd_returns for n in form.reads)
+    return all(n in row.cotangents or n in row.formals or n in form.fwd_returns for n in form.reads)
 
 
 def apply_forward(steps: Sequence[Step], graph: ir.Graph, linker: Linker) -> dict[ir.Value, ir.Value]:
@@ -257,7 +252,7 @@ def _stand_in(step: Step, graph: ir.Graph, linker: Linker, replaced: dict[ir.Val
             step.outputs[index] = replaced[old] = replace_value(old, results[formal], linker, graph)
             if old in step.active:  # one set for all steps
                 step.active.add(replaced[old])
-    step.residuals = {n: v for n, v in results.items() if n not in _formals(step.row)}
+    step.residuals = {n: v for n, v in results.items() if n not in step.row.formals}
     remove_node(node)
 
 
@@ -269,10 +264,9 @@ def pull_back(step: Step, cotangents: Sequence[ir.Value | None], linker: Linker)
         linker.knowledge.nonlinear.append(f"{op}, node '{step.origin}': rule '{form.rule}'")
     arguments: dict[str, Any] = {}
     stand_ins: dict[str, ir.Value] = {}
-    names = [n.rstrip("*") for n in row.outputs]
     for name in form.reads:
-        if name.startswith("d") and name[1:] in names and name not in _formals(row):
-            index = names.index(name[1:])
+        if name in row.cotangents and name not in row.formals:
+            index = row.output_names.index(name[1:])
             if row.outputs[index].endswith("*"):
                 arguments[name] = list(cotangents[index:])
             elif index < len(cotangents) and cotangents[index] is not None:

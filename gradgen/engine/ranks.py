@@ -26,8 +26,9 @@ def recover_ranks(proto: onnx.ModelProto) -> bool:
     versions, found = imports(proto), False
     for scope in scopes(proto.graph):
         made = {name for node in scope.graph.node for name in node.output} | {v.name for v in scope.graph.input}
-        for node in scope.graph.node:
-            unknown = [name for name in dict.fromkeys(node.input) if name in made and _open(scope.known.get(name))]
+        opened = {name for name in made if _open(scope.known.get(name))}
+        for node in scope.graph.node if opened else ():
+            unknown = [name for name in dict.fromkeys(node.input) if name in opened and _open(scope.known.get(name))]
             schema = _schema(node, versions) if unknown else None
             if schema is None:
                 continue

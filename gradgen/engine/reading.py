@@ -50,8 +50,10 @@ def read(model: Model) -> tuple[onnx.ModelProto, bool]:
         where = "the model"
     else:
         raise GradientError(f"a model is a path, an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}")
-    external = bool(all_external(proto)) and settle_external(proto, base, where)
-    check_size(proto, where)
+    stored_apart = all_external(proto)
+    external = bool(stored_apart) and settle_external(proto, base, where)
+    if stored_apart or isinstance(model, str | os.PathLike):  # of any other, base_of has seen the size
+        check_size(proto, where)
     props = {p.key: p.value for p in proto.metadata_props if p.key != BASE_KEY}
     if external:
         props[BASE_KEY] = note_base(base)

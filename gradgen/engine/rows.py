@@ -109,6 +109,21 @@ class Row:
         return self.forward is not None and not self.forms
 
     @cached_property
+    def output_names(self) -> tuple[str, ...]:
+        """The formal names of its outputs, without the mark of the variadic one."""
+        return tuple(name.rstrip("*") for name in self.outputs)
+
+    @cached_property
+    def formals(self) -> tuple[str, ...]:
+        """The formal names of its inputs, then of its outputs."""
+        return (*(name.rstrip("*") for name in self.inputs), *self.output_names)
+
+    @cached_property
+    def cotangents(self) -> frozenset[str]:
+        """What rules call the cotangents of its outputs."""
+        return frozenset(f"d{name}" for name in self.output_names)
+
+    @cached_property
     def structural(self) -> bool:
         """Whether a rule of the op works on its subgraphs."""
         return any(f.kind == "structural" for f in self.forms)

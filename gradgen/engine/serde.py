@@ -168,7 +168,7 @@ class _Writer:
 
     def _node(self, node: ir.Node) -> None:
         attributes = [self._attribute(a) for a in node.attributes.data.values()]
-        if node.overload or node.doc_string or node.device_configurations or None in attributes:
+        if node.overload or node.doc_string or node.device_configurations or not all(attributes):
             self._flush()
             ir.serde.serialize_node_into(self._proto.node.add(), node, model_ir_version=self._ir_version)
             return
@@ -186,11 +186,12 @@ class _Writer:
             parts.append(self._props(tuple(sorted(node.metadata_props.items()))))
         self._nodes.append(_NODE + _sized(b"".join([*parts, *attributes])))
 
-    def _attribute(self, attr: ir.Attr) -> bytes | None:
-        """An attribute of a node; None where it may be large, or is a reference."""
+    def _attribute(self, attr: ir.Attr) -> bytes:
+        """An attribute of a node; nothing where it may be large, or is a reference."""
         found = self._attributes.get(id(attr))
-        if found is None and attr.type in _SHARED and not attr.is_ref():
-            found = _ATTRIBUTE + _sized(ir.serde.serialize_attribute(attr).SerializeToString())
+        if found is None:
+            plain = attr.type in _SHARED and not attr.is_ref()
+            found = _ATTRIBUTE + _sized(ir.serde.serialize_attribute(attr).SerializeToString()) if plain else b""
             self._attributes[id(attr)] = found
         return found
 

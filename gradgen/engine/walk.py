@@ -69,6 +69,7 @@ def reverse(steps: Sequence[Step], seeds: Mapping[ir.Value, ir.Value], linker: L
         incoming = [cotangents.total(v) for v in step.outputs]
         if all(ct is None for ct in incoming):
             continue
+        label = f"{step.origin}: rule '{step.form.rule}'"
         for value, contribution in pull(step, incoming, linker):
-            cotangents.add(value, contribution, f"{step.origin}: rule '{step.form.rule}'")
+            cotangents.add(value, contribution, label)
     return cotangents
