@@ -15,7 +15,7 @@ from gradgen.errors import GradientError
 BASE_KEY = "gradgen.external_data_folder"
 PROTO_LIMIT = 2**31 - 1  # bytes: the most that a protobuf message holds
 # The bytes of an element, of the types that have a fixed size.
-_ITEM_SIZES = {int(t): t.itemsize for t in ir.DataType if t not in (ir.DataType.UNDEFINED, ir.DataType.STRING)}
+ITEM_SIZES = {int(t): t.itemsize for t in ir.DataType if t not in (ir.DataType.UNDEFINED, ir.DataType.STRING)}
 # The folders that gradgen has noted in this process. The note of any other may come from whoever wrote the model.
 _NOTED: set[str] = set()
 
@@ -185,12 +185,12 @@ def _number(tensor: onnx.TensorProto, key: str) -> int | None:
 
 def _size(tensor: onnx.TensorProto) -> int:
     """The bytes that a tensor of this type and shape takes."""
-    return math.ceil(math.prod(tensor.dims) * _ITEM_SIZES[tensor.data_type])
+    return math.ceil(math.prod(tensor.dims) * ITEM_SIZES[tensor.data_type])
 
 
 def _is_sized(tensor: onnx.TensorProto) -> bool:
     """Whether the type of a tensor is one of a fixed size."""
-    return tensor.data_type in _ITEM_SIZES
+    return tensor.data_type in ITEM_SIZES
 
 
 def _problem(tensor: onnx.TensorProto, base: Path) -> tuple[str, str] | None:

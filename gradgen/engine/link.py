@@ -105,7 +105,7 @@ class Constants:
 
     def get(self, array: np.ndarray) -> ir.Value:
         """The initializer that holds this array."""
-        key = (array.dtype.str, array.dtype.name, array.shape, array.tobytes())
+        key = (array.dtype, array.shape, array.tobytes())
         value = self._pool.get(key)
         if value is None:
             name = self._names.unique("constant")

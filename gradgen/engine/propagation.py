@@ -115,7 +115,7 @@ def _is_long(scope: Scope, name: str) -> bool:
 def _is_suspect(scope: Scope) -> bool:
     """Whether a graph holds anything of which a long vector could be made, a large tensor or number; or a long step."""
     for info in scope.known.maps[0].values():
-        if math.prod(d.dim_value or 1 for d in info.type.tensor_type.shape.dim) >= LONGEST:
+        if math.prod([d.dim_value or 1 for d in info.type.tensor_type.shape.dim]) >= LONGEST:
             return True
     if any(math.prod(t.dims) >= LONGEST or _is_large(t) for t in scope.graph.initializer):
         return True

@@ -27,14 +27,15 @@ def _tag(message: Any, field: str) -> bytes:
     return bytes([number << 3 | 2])
 
 
-_NODE, _INFO = _tag(onnx.GraphProto, "node"), _tag(onnx.GraphProto, "value_info")
+_NODE = _tag(onnx.GraphProto, "node")
+_VALUES = {field: _tag(onnx.GraphProto, field) for field in ("input", "value_info", "output")}
 _INPUT, _OUTPUT, _NAME, _OP_TYPE, _DOMAIN, _ATTRIBUTE, _METADATA = (
     _tag(onnx.NodeProto, field)
     for field in ("input", "output", "name", "op_type", "domain", "attribute", "metadata_props")
 )
 _NO_INPUT, _NO_OUTPUT = _INPUT + b"\0", _OUTPUT + b"\0"
 _KEY, _VALUE = (_tag(onnx.StringStringEntryProto, field) for field in ("key", "value"))
-_INFO_NAME, _INFO_TYPE = _tag(onnx.ValueInfoProto, "name"), _tag(onnx.ValueInfoProto, "type")
+_VALUE_NAME, _VALUE_TYPE = _tag(onnx.ValueInfoProto, "name"), _tag(onnx.ValueInfoProto, "type")
 
 
 _LENGTHS = [bytes([n]) for n in range(128)]
@@ -116,7 +117,7 @@ class _Writer:
         self._proto = proto
         self._ir_version = ir_version
         self._nodes: list[bytes] = []
-        self._infos: list[bytes] = []
+        self._values: list[bytes] = []
         self._texts = _Texts()
         # What many have in common; it is known again by the ids of what the graph holds, and so keeps alive.
         self._types: dict[tuple[Any, ...], bytes] = {}
@@ -127,11 +128,11 @@ class _Writer:
         """Write the values and the nodes of a graph."""
         proto = self._proto
         for value in graph.inputs:
-            ir.serde.serialize_value_into(proto.input.add(), value)
+            self._value("input", value)
         inputs = {value.name for value in graph.inputs}
         for value in graph.initializers.values():
             if value.name not in inputs and _is_described(value):
-                self._value(value)
+                self._value("value_info", value)
             if value.const_value is not None:
                 value.const_value.name = value.name
                 ir.serde.serialize_tensor_into(proto.initializer.add(), value.const_value)
@@ -139,22 +140,22 @@ class _Writer:
             self._node(node)
             for value in node.outputs:
                 if not value.is_graph_output() and value.name and _is_described(value):
-                    self._value(value)
-        self._flush()
+                    self._value("value_info", value)
         for value in graph.outputs:
-            ir.serde.serialize_value_into(proto.output.add(), value)
+            self._value("output", value)
+        self._flush()
 
     def _flush(self) -> None:
         """Let protobuf read what is written so far."""
-        self._proto.MergeFromString(b"".join([*self._nodes, *self._infos]))
+        self._proto.MergeFromString(b"".join([*self._nodes, *self._values]))
         self._nodes.clear()
-        self._infos.clear()
+        self._values.clear()
 
-    def _value(self, value: ir.Value) -> None:
+    def _value(self, field: str, value: ir.Value) -> None:
         kind, shape = value.type, value.shape
         if type(kind) is not ir.TensorType or value.metadata_props or value.doc_string or not value.name:
             self._flush()
-            ir.serde.serialize_value_into(self._proto.value_info.add(), value)
+            ir.serde.serialize_value_into(getattr(self._proto, field).add(), value)
             return
         key = (kind.dtype, kind.denotation, id(shape))
         found = self._types.get(key)
@@ -163,8 +164,8 @@ class _Writer:
             ir.serde.serialize_type_into(proto, kind)
             if shape is not None:
                 ir.serde.serialize_shape_into(proto, shape)
-            found = self._types[key] = _INFO_TYPE + _sized(proto.SerializeToString())
-        self._infos.append(_INFO + _sized(_INFO_NAME + self._texts[value.name] + found))
+            found = self._types[key] = _VALUE_TYPE + _sized(proto.SerializeToString())
+        self._values.append(_VALUES[field] + _sized(_VALUE_NAME + self._texts[value.name] + found))
 
     def _node(self, node: ir.Node) -> None:
         attributes = [self._attribute(a) for a in node.attributes.data.values()]

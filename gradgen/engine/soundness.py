@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 import onnx
 import onnx_ir as ir
 
+from gradgen.engine.external import ITEM_SIZES
 from gradgen.engine.protos import all_nodes
 from gradgen.errors import GradientError
 
@@ -20,7 +21,6 @@ MAX_DEPTH = 16  # of graphs within graphs; a file of more than 33 levels cannot 
 MAX_NODES = 100_000  # that the functions of a model may stand for, beside 20 for each that is written
 
 _TYPES = {int(t) for t in ir.DataType}
-_NO_SIZE = {int(ir.DataType.UNDEFINED), int(ir.DataType.STRING)}
 _STANDARD = ("", "ai.onnx")
 _SMALL_BYTES = 1 << 20
 _SMALL = {"axis", "group", "batch_axis", "blocksize"}  # attributes that onnx's own code takes for an int32
@@ -109,12 +109,12 @@ def _check_tensor(tensor: onnx.TensorProto, name: str) -> None:
     dims = list(tensor.dims)
     if len(dims) > MAX_RANK:
         raise GradientError(f"tensor '{name}' has rank {len(dims)}: gradgen takes ranks up to {MAX_RANK}")
-    if any(not 0 <= d < 2**48 for d in dims):
+    if dims and not 0 <= min(dims) <= max(dims) < 2**48:
         raise GradientError(f"the model is not valid: tensor '{name}' has shape {dims}")
     "".join((tensor.name, tensor.doc_string))
-    if tensor.data_type in _NO_SIZE or tensor.data_location == onnx.TensorProto.EXTERNAL:
+    if tensor.data_type not in ITEM_SIZES or tensor.data_location == onnx.TensorProto.EXTERNAL:
         return
-    size = math.ceil(math.prod(dims) * ir.DataType(tensor.data_type).itemsize)
+    size = math.ceil(math.prod(dims) * ITEM_SIZES[tensor.data_type])
     # To ask for the length is to copy the bytes: of large tensors the checker asks, which sees them where they are.
     small = size <= _SMALL_BYTES or size > 2**40
     if small and tensor.HasField("raw_data") and len(tensor.raw_data) != size:
