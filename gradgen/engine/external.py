@@ -121,7 +121,7 @@ def _graph_tensors(graph: onnx.GraphProto, initializers: bool = True) -> Iterato
 
 def _node_tensors(nodes: Any) -> Iterator[onnx.TensorProto]:
     for node in nodes:
-        for attribute in node.attribute:
+        for attribute in node.attribute if node.attribute else ():
             kind = attribute.type
             if kind == onnx.AttributeProto.TENSOR:
                 yield attribute.t

@@ -311,10 +311,10 @@ class Linker:
             rule,
             source if isinstance(source, str) else (source.module, id(source.function)),
             self.opset,
-            tuple((n, _signatures(a)) for n, a in described.items()),
-            tuple((n, _signature(v)) for n, v in filled.items()),
-            tuple((k, attribute_key(a)) for k, a in sorted(bound.items())),
-            tuple((n, w if isinstance(w, bool) else tuple(w)) for n, w in wanted.items()),
+            tuple([(n, _signatures(a)) for n, a in described.items()]),
+            tuple([(n, _signature(v)) for n, v in filled.items()]),
+            tuple([(k, attribute_key(a)) for k, a in sorted(bound.items())]),
+            tuple([(n, w if isinstance(w, bool) else tuple(w)) for n, w in wanted.items()]),
         )
         try:
             given = (rule, reads, returns, source, described, bound, wanted, self.registry, self.opset, filled)

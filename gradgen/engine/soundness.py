@@ -60,7 +60,7 @@ def _graphs(proto: onnx.ModelProto) -> Iterator[tuple[Graph, bool]]:
             raise GradientError(f"the model nests graphs in graphs, more than {MAX_DEPTH} levels deep")
         yield graph, within
         for node in graph.node:
-            for attribute in node.attribute:
+            for attribute in node.attribute if node.attribute else ():
                 if attribute.HasField("g"):
                     waiting.append((attribute.g, depth + 1, within))
                 waiting.extend((inner, depth + 1, within) for inner in attribute.graphs)
