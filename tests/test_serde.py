@@ -24,6 +24,7 @@ def unusual() -> onnx.ModelProto:
         helper.make_node("Relu", ["x"], ["a"], name="first"),
         helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(np.ones((2, 3), np.float32))),
         helper.make_node("Dropout", ["a", "", ""], ["d", ""], name="d" * 300, doc_string="half of them"),
+        helper.make_node("Dropout", ["a"], ["kept", ""]),
         helper.make_node("MaxPool", ["image"], ["", "places"], kernel_shape=[2, 2]),
         helper.make_node("If", ["flag"], ["b"], then_branch=then, else_branch=then),
         helper.make_node("Clip", ["b", "", "high"], ["e"]),
