@@ -197,7 +197,7 @@ def _literal(content: Any) -> str:
 def fields(row: Row) -> dict[str, Any]:
     """The fields of a row that differ from their defaults, for its constructor."""
     result: dict[str, Any] = {"inputs": row.inputs, "outputs": row.outputs}
-    plain = ("forms", "zero", "none", "ignores", "defaults", "module", "random", "like", "selects", "linear")
+    plain = ("forms", "zero", "none", "ignores", "defaults", "module", "random", "like", "selects", "linear", "tangents")
     for name in (*plain, "forward", "straight_through"):
         value = getattr(row, name)
         if value not in ((), {}, None, ""):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ KEYS = {
     "ignores",
     "like",
     "linear",
+    "tangents",
     "defaults",
     "random",
     "selects",
@@ -125,6 +126,7 @@ def _read_row(
         dict(entry.get("none", {})), tuple(entry.get("ignores", ())), entry.get("defaults"), module,
         entry.get("random"), dict(entry.get("like", {})), body, through, tuple(entry.get("selects", ())),
         tuple(tuple(group.split()) for group in entry.get("linear", ())),
+        tuple(_read_tangents(entry, where, module, functions, schema, (inputs, outputs), problems)),
         kernel=entry.get("kernel") is not False,
     )  # fmt: skip
     kept = ("range", "avoid", "tolerance", "second_order", "kernel")
@@ -254,6 +256,24 @@ def _read_form(item, where, module, functions, schema, inputs, outputs, problems
     return Form(name, function.kind, module, reads, returns, takes, when, linear=function.linear, **forward)
 
 
+def _read_tangents(entry, where, module, functions, schema, formals, problems) -> Iterator[Form]:
+    """The forms for tangents that a row lists: traced rules of `t<input>`, inputs and outputs that return `t<output>`."""
+    inputs, outputs = ([n for n in names if not n.endswith("*")] for names in formals)
+    known = {*inputs, *outputs, *(f"t{n}" for n in inputs)}
+    for item in entry.get("tangents", ()):
+        name, when = item.get("jvp"), item.get("when")
+        function = functions.get(name)
+        if function is None or function.kind != "traced":
+            problems.add(where, f"the rule for tangents '{name}' is no traced rule of {module}")
+            continue
+        positional, keyword = signature(function)
+        if strangers := [p for p in positional if p not in known] + [a for a in keyword if a not in schema.attributes]:
+            problems.add(where, f"'{name}' takes {strangers}, which are no tangent, input, output or attribute of the op")
+        if strays := [r for r in function.returns if r not in {f"t{n}" for n in outputs}]:
+            problems.add(where, f"'{name}' returns {strays}; results are named t<output>")
+        yield Form(name, "traced", module, tuple(positional), function.returns, tuple(keyword), when)
+
+
 def signature(function: RuleFunction) -> tuple[list[str], list[str]]:
     """Positional and keyword-only parameters."""
     return parameters(function.fn)
@@ -323,7 +343,7 @@ def _check_row(
         table_row.dispositions[formal.name] = said[0] if known else "not float"
     mentioned = {a for f in row.forms for a in (*f.attributes, *f.fwd_attributes)} | set(row.ignores)
     mentioned |= {a for body in (row.forward, row.straight_through) if body for a in body.attributes}
-    for form in row.forms:
+    for form in (*row.forms, *row.tangents):
         mentioned |= conditions.names(form.when)[1] if form.when else set()
     general = [f for f in row.forms if f.when is None and f.fwd is None]
     if row.forms and (not general or row.forms[-1] is not general[-1]):
