@@ -61,7 +61,11 @@ def _likelihood(log_prob, labels, weights, reduction, ignore_index):
     guarded = reduction == "mean" and (weights is not None or ignore_index is not None)
     attributes = {} if ignore_index is None else {"ignore_index": ignore_index}
     loss = op.NegativeLogLikelihoodLoss(
-        log_prob, labels, *([] if weights is None else [weights]), reduction="sum" if guarded else reduction, **attributes
+        log_prob,
+        labels,
+        *([] if weights is None else [weights]),
+        reduction="sum" if guarded else reduction,
+        **attributes,
     )
     return loss / _total(weights, _kept(labels, weights, log_prob, ignore_index)[2]) if guarded else loss
 

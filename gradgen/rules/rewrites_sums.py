@@ -19,6 +19,7 @@ SIGNED = {
     **dict.fromkeys(("Expand", "Neg"), (0,)),
 }
 SUMMED = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+TERMS = 4  # of one Sum, as all of them are held until it is computed
 
 
 @pattern("Add")
@@ -56,13 +57,17 @@ def _negation(value: ir.Value | None) -> tuple[ir.Node, tuple[ir.Node, int] | No
 
 @pattern("Add")
 def addend_of_product(node: ir.Node, linker: Any) -> ir.Value | None:
-    """What is added to a matrix product is the addend of its Gemm."""
+    """What is added to a matrix product is the addend of its Gemm: an input of the model, or a term of one tangent.
+
+    Not what the product of another node gives: the product would be computed where the sum is, and until then hold its
+    factors, as those of a weight's gradient in all layers that share it.
+    """
     result = ir_shape(node.outputs[0])
     for product, other in (node.inputs, node.inputs[::-1]):
         gemm = own_producer(product, ("Gemm",))
         if gemm is None or product is None or other is None or other is product:
             continue
-        if len(gemm.inputs) > 2 and gemm.inputs[2] is not None:
+        if len(gemm.inputs) > 2 and gemm.inputs[2] is not None or not _together(gemm, other.producer()):
             continue
         if not same_shape(ir_shape(product), result) or not _spreads(ir_shape(other), result):
             continue
@@ -70,6 +75,16 @@ def addend_of_product(node: ir.Node, linker: Any) -> ir.Value | None:
         inputs = [*gemm.inputs[:2], other]
         return linker.node("Gemm", inputs, node.outputs[0], f"{node.outputs[0].name}/product", **attributes)
     return None
+
+
+def _together(node: ir.Node, other: ir.Node | None) -> bool:
+    """Whether a node gives a term of the tangent of which another one gives a term too; or there is no other one."""
+    marks = [node.metadata_props.get(k) for k in ("gradgen.rule", "gradgen.node")]
+    return (
+        other is None
+        or marks[0] == "linear"
+        and marks == [other.metadata_props.get(k) for k in ("gradgen.rule", "gradgen.node")]
+    )
 
 
 def _spreads(shape: Any, result: Any) -> bool:
@@ -141,11 +156,11 @@ def _leads(node: ir.Node, beside: Any, linker: Any) -> bool:
 def nested_sum(node: ir.Node, linker: Any) -> ir.Value | None:
     """A sum to which one after the other was added is one Sum, which adds in that order; last, as others look for pairs."""
     result = node.outputs[0]
-    if result.dtype not in SUMMED or (only_reader(result) and _is_sum(result.uses()[0].node)):
+    if result.dtype not in SUMMED or (only_reader(result) and any(_is_sum(u.node) for u in result.uses())):
         return None
     terms: list[ir.Value | None] = []
     inner: ir.Node | None = node
-    while inner is not None:
+    while inner is not None and len(terms) < TERMS - 1:
         one, other = inner.inputs
         inner = own_producer(one, ("Add",))
         if inner is None:
