@@ -30,7 +30,7 @@ MARK = "Pulled"
 
 def push_forward(
     graph: ir.Graph, sources: Sequence[ir.Value], targets: Sequence[ir.Value], tangents: Sequence[ir.Value],
-    linker: Linker,
+    linker: Linker, *, alone: bool = True,
 ) -> tuple[list[ir.Value | None], dict[ir.Value, ir.Value]]:  # fmt: skip
     """Append to a graph the tangents of its targets.
 
@@ -40,12 +40,14 @@ def push_forward(
         targets: the values whose tangents are wanted.
         tangents: those of the sources.
         linker: the linker of the graph, whose registry is one of `with_mark`.
+        alone: whether the graph holds no gradient yet, which may have computed what the tangents need.
 
     Returns:
         the tangent of each target, None where one does not depend on the sources; and the values of the graph that
         were replaced by others.
     """
-    linker.knowledge.purposes.add("transposed")
+    purposes = {"transposed", "pushed"} if alone else {"transposed"}
+    linker.knowledge.purposes.update(purposes)
     steps, replaced = plan_graph(graph, sources, targets, linker)
     targets = [replaced.get(v, v) for v in targets]
     free = [linker.value(f"{v.name}/any", v) for v in targets]
@@ -60,7 +62,7 @@ def push_forward(
     found = reverse(steps, dict(zip(targets, free, strict=True)), linker, pull_alike)
     alike.learn([(v, ct) for v in found.values() if (ct := found.total(v)) is not None])
     cotangents = [found.total(replaced.get(v, v)) for v in sources]
-    linker.knowledge.purposes.discard("transposed")
+    linker.knowledge.purposes.difference_update(purposes)
     results, _ = derive(graph, free, weighed(cotangents, tangents, linker), linker)
     kept = [v for v in results if v is not None]
     graph.outputs.extend(kept)
