@@ -140,11 +140,26 @@ def test_what_three_terms_give_is_one_sum(kind, expected):
 
 
 def test_a_sum_adds_in_the_order_of_its_adds():
-    """(1 + 2⁶⁰) − 2⁶⁰ is 0 in float64, in another order 1."""
+    """(2⁶⁰ − 2⁶⁰) + 1 is 1 in float64, in another order 0."""
     proto = model("g (double[1] x) => (double[1] y) { a = Mul(x, p)\n b = Mul(x, q)\n c = Mul(x, r)\n"
                   "s = Add(a, b)\n y = Add(s, c) }",
-                  p=np.array([1.0]), q=np.array([2.0**60]), r=np.array([-(2.0**60)]))  # fmt: skip
+                  p=np.array([2.0**60]), q=np.array([-(2.0**60)]), r=np.array([1.0]))  # fmt: skip
     kinds, result = pushed(proto, ["x"])
     assert kinds.count("Sum") == 1
     found = Evaluator(result)({"x": np.ones(1), "tangent_x": np.ones(1)})
-    assert found["tangent_y"] == found["y"] == 0
+    assert found["tangent_y"] == found["y"] == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "axes", "width", "kept"),
+    [("2,1,3", [0], "2,1,3", False), ("1,3", [0], "3", True), ("3,2", [1], "3,2", True)],
+)
+def test_axes_of_size_one_stay_where_broadcasting_does_not_give_them(target, axes, width, kept):
+    """An operand that gets axes, beside one of higher and of lower rank; and axes that do not lead."""
+    proto = model(f"g (double[3] x, double[{width}] w) => (double[{target}] y) {{ u = Unsqueeze(x, a)\n y = Mul(u, w) }}",
+                  a=np.array(axes))  # fmt: skip
+    kinds, result = pushed(proto, ["x"])
+    assert ("Unsqueeze" in kinds) == kept
+    p, t = arrays(x=(3,), w=tuple(map(int, width.split(",")))), arrays(1, x=(3,))["x"]
+    found = Evaluator(result)({**p, "tangent_x": t})["tangent_y"]
+    np.testing.assert_allclose(found, np.expand_dims(t, tuple(axes)) * p["w"])
