@@ -41,7 +41,7 @@ class Knowledge:
 
     Attributes:
         fixed: the float constants on whose content the linked nodes rely.
-        purposes: what rules are linked for beside the gradient, as conditions name it: to be transposed, to be portable.
+        purposes: what rules are linked for beside the gradient, as conditions name it: to be transposed, alone, to be portable.
         nonlinear: what was linked of rules that are declared not to be linear in their cotangents: op, node, rule.
     """
 
