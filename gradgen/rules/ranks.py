@@ -101,7 +101,12 @@ def chosen(x: Any, ranks: Sequence[int], trace: Callable[[int], Any]) -> Any:
     """What `trace(rank)` gives for the rank that x has at run time, one of `ranks`: a branch of nested If nodes each.
 
     Where x has another, the run fails. Each branch gives the same results, a tuple or one, of which some may be None.
+
+    Raises:
+        UnknownTypeError: not even the element type of x is known.
     """
+    if x.dtype is None:
+        return x.rank  # nothing at all is known of x: the values of a branch need a type, so this refuses the rule
     kept: list[int] = []
     many: list[int] = []
 
