@@ -10,7 +10,7 @@ import numpy as np
 from gradgen.errors import GradientError
 from gradgen.rules.lang import op, traced
 from gradgen.rules.library import many_rows, reshape_like, sum_rows
-from gradgen.rules.ranks import of_rank, windowed
+from gradgen.rules.ranks import in_branch, of_rank, windowed
 
 # The one-hot kernel of im2col is a constant up to this many elements, and tiled at run time beyond.
 KERNEL_LIMIT = 16384
@@ -148,7 +148,7 @@ def _distribute(totals: list[Any], upper: bool) -> list[int]:
 def conv_vjp(dY, X, W, *, kernel_shape=None, strides=None, pads=None, dilations=None, group=1, auto_pad="NOTSET"):
     """dX = ConvTranspose(dY, W), dW = Σ_n dY·im2col(X)ᵀ, dB = Σ dY over all but the channels."""
     if strides is None:
-        return _in_branch(conv_vjp, conv_defaults, dY, X, W, kernel_shape=kernel_shape, pads=pads, dilations=dilations,
+        return in_branch(conv_vjp, conv_defaults, dY, X, W, kernel_shape=kernel_shape, pads=pads, dilations=dilations,
                           group=group, auto_pad=auto_pad)  # fmt: skip
     windows = {"strides": strides, "dilations": dilations}
     _rank_all(strides, dY, X, W)
@@ -187,12 +187,6 @@ def conv_vjp__separable(dY, X, W, *, kernel_shape, strides, pads, dilations):
     dW = op.Transpose(op.Reshape(product, [-1, columns, count, rows]), perm=[2, 0, 3, 1])
     windows = {"strides": strides, "dilations": dilations, "pads": pads}
     return _scatter(dY, X, W, kernel_shape, windows, 1), dW, _channel_sum(dY, X)
-
-
-def _in_branch(rule: Any, defaults: Any, dY: Any, X: Any, W: Any, **attributes: Any) -> Any:
-    """The rule in a branch for one rank, with the defaults that depend on it."""
-    given = {name: value for name, value in attributes.items() if value is not None}
-    return rule(dY, X, W, **{**attributes, **defaults(given, {"X": X, "W": W})})
 
 
 def _rank_all(spatial: list[int], *values: Any) -> None:
@@ -347,7 +341,7 @@ def conv_transpose_vjp(
 ):  # fmt: skip
     """dX = Conv(dY, W), dW = Σ_n X·im2col(dY)ᵀ, dB = Σ dY over all but the channels."""
     if strides is None:
-        return _in_branch(conv_transpose_vjp, conv_transpose_defaults, dY, X, W, kernel_shape=kernel_shape, pads=pads,
+        return in_branch(conv_transpose_vjp, conv_transpose_defaults, dY, X, W, kernel_shape=kernel_shape, pads=pads,
                           dilations=dilations, group=group, auto_pad=auto_pad, output_padding=output_padding,
                           output_shape=output_shape)  # fmt: skip
     windows = {"strides": strides, "dilations": dilations}

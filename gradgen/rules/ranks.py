@@ -90,6 +90,12 @@ def of_rank(*names: str, ranks: Sequence[int], known: Callable[[dict[str, Any]],
     return decorate
 
 
+def in_branch(rule: Any, defaults: Any, dY: Any, X: Any, W: Any, **attributes: Any) -> Any:
+    """The rule of a convolution in a branch for one rank, with the defaults of attributes that depend on it."""
+    given = {name: value for name, value in attributes.items() if value is not None}
+    return rule(dY, X, W, **{**attributes, **defaults(given, {"X": X, "W": W})})
+
+
 def windowed(given: dict[str, Any]) -> int | None:
     """The rank that the attributes of windows state: they have an element, pads two, for each axis of space."""
     sizes = [len(given[n]) for n in ("strides", "dilations", "kernel_shape", "output_padding") if given.get(n)]
