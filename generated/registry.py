@@ -21,7 +21,17 @@ ROWS = (
         1,
         inputs=("X",),
         outputs=("Y",),
-        forms=(Form("relu_vjp", "compiled", "gradgen.rules.activation", ("dY", "Y"), ("dX",)),),
+        forms=(
+            Form(
+                "relu_vjp__sign",
+                "compiled",
+                "gradgen.rules.activation",
+                ("dY", "Y"),
+                ("dX",),
+                when="pushed and (not static(Y) or size(Y) < 65536)",
+            ),
+            Form("relu_vjp", "compiled", "gradgen.rules.activation", ("dY", "Y"), ("dX",)),
+        ),
         module="gradgen.rules.activation",
     ),
     # activation.toml, [LeakyRelu]
@@ -1564,6 +1574,22 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.loss",
+        tangents=(
+            Form(
+                rule="softmaxcrossentropyloss_jvp",
+                kind="traced",
+                module="gradgen.rules.loss",
+                reads=("tscores", "labels", "weights", "log_prob"),
+                returns=("toutput", "tlog_prob"),
+                attributes=("reduction", "ignore_index"),
+                when="not portable",
+                fwd=None,
+                fwd_reads=(),
+                fwd_returns=(),
+                fwd_attributes=(),
+                linear=True,
+            ),
+        ),
     ),
     # loss.toml, [NegativeLogLikelihoodLoss]
     Row(
@@ -1583,6 +1609,22 @@ ROWS = (
             ),
         ),
         module="gradgen.rules.loss",
+        tangents=(
+            Form(
+                rule="negativeloglikelihoodloss_jvp",
+                kind="traced",
+                module="gradgen.rules.loss",
+                reads=("tinput", "target", "weight"),
+                returns=("tloss",),
+                attributes=("reduction", "ignore_index"),
+                when="not portable",
+                fwd=None,
+                fwd_reads=(),
+                fwd_returns=(),
+                fwd_attributes=(),
+                linear=True,
+            ),
+        ),
     ),
     # ml.toml, [ai.onnx.ml::Scaler]
     Row(

@@ -11,7 +11,7 @@ import onnx.defs
 from gradgen.engine.registry import Registry, registered
 from gradgen.engine.rows import Row
 from gradgen.errors import GradientError
-from gradgen.generator.table import admits_floats, schema_of
+from gradgen.generator.schemas import admits_floats, schema_of
 
 # As they stand in type constraints, those of sequences and optionals included.
 FLOATS = {"(float16)": "f16", "(bfloat16)": "bf16", "(float)": "f32", "(double)": "f64"}

@@ -1,4 +1,4 @@
-"""Shows that a rule is not linear in its cotangents, by running it on numbers."""
+"""Shows that a rule is not linear in its cotangents, or tangents, by running it on numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COPIES = 2  # operands of a variadic formal
 
 
 def nonlinear_results(row: Row, registry: Registry) -> list[str]:
-    """The results of a row's rule that are shown to be no linear functions of its cotangents.
+    """The results of a row's rule that are shown to be no linear functions of its cotangents, or of its tangents.
 
     The rule runs in float32 on random operands of a few shapes. Linear means f(0) = 0, f(a + b) = f(a) + f(b) and
     f(2a) = 2 f(a); a rule that does not run on any of the operands passes.
@@ -40,11 +40,11 @@ def nonlinear_results(row: Row, registry: Registry) -> list[str]:
 
 def _probe(row: Row, registry: Registry, shape: tuple[int, ...], rng: np.random.Generator) -> list[str]:
     form = row.forms[0]
-    outputs = [f"d{n.rstrip('*')}" for n in row.outputs]
+    varied = [f"d{n.rstrip('*')}" for n in row.outputs] + [f"t{n.rstrip('*')}" for n in row.inputs]
     inputs: list[ir.Value] = []
     arguments: dict[str, ir.Value | list[ir.Value]] = {}
     for name in form.reads:
-        bare = name.removeprefix("d") if name in outputs else name
+        bare = name[1:] if name in varied else name
         kind = _element_type(row, bare)
         count = COPIES if row.is_variadic(bare) else 1
         values = [ir.Value(name=f"{name}/{k}", type=ir.TensorType(kind), shape=ir.Shape(shape)) for k in range(count)]
@@ -64,7 +64,7 @@ def _probe(row: Row, registry: Registry, shape: tuple[int, ...], rng: np.random.
                 graph.outputs.append(copy)
                 public[copy.name or ""] = name
     model = ir.to_proto(ir.Model(graph, ir_version=10))
-    cotangents = [v.name or "" for n in form.reads if n in outputs for v in _listed(arguments[n])]
+    cotangents = [v.name or "" for n in form.reads if n in varied for v in _listed(arguments[n])]
     point = {v.name or "": _content(v.dtype, shape, rng) for v in inputs if v.name not in cotangents}
     return _violations(model, public, point, {n: shape for n in cotangents}, rng)
 

@@ -22,7 +22,7 @@ from gradgen.engine.rows import Row
 from gradgen.engine.simplify import remove_unused
 from gradgen.errors import GradientError
 from gradgen.evaluate import to_float64
-from gradgen.generator.table import FLOAT_TYPES, SnippetSchema, schema_of
+from gradgen.generator.schemas import FLOAT_TYPES, SnippetSchema, schema_of
 
 RANGE = (-2.0, 2.0)
 MARGIN = 0.05

@@ -19,7 +19,7 @@ from gradgen.engine.registry import NEWEST, Registry, registered, registry_of
 from gradgen.engine.rows import Form, Row
 from gradgen.errors import GradientError, GradientWarning
 from gradgen.evaluate import Evaluator
-from gradgen.generator.table import schema_of
+from gradgen.generator.schemas import schema_of
 from gradgen.rules.lang import OPSET
 from gradgen.samples import Built, Sample, build, expand_bodies
 

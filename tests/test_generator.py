@@ -49,6 +49,16 @@ def traced_vjp(doutput, input):
     return doutput * input
 
 
+@traced("toutput")
+def tanh_jvp(tinput, output):
+    return tinput - tinput * output * output
+
+
+@traced("toutput")
+def square_jvp(tinput, output):
+    return tinput * tinput
+
+
 @vjp
 def swish_vjp(dY, X):
     dX = dY * X
@@ -72,8 +82,15 @@ def formed(condition: str) -> str:
     return f'[Tanh]\n{forms}\nvjp = "tanh_vjp"\nsamples = [{{ input = [3] }}]'
 
 
+def pushed(rule: str, condition: str = "rank(input) == 1") -> str:
+    """A row with a rule for tangents."""
+    row = f'[Tanh]\nvjp = "tanh_vjp"\ntangents = [{{ jvp = "{rule}", when = "{condition}" }}]\n'
+    return f"{row}samples = [{{ input = [3] }}]"
+
+
 def test_a_right_table_passes(tmp_path):
-    (family,) = collect(tmp_path, '[Tanh]\nvjp = "tanh_vjp"\nsamples = [{ input = [3] }]')
+    (family,) = collect(tmp_path, pushed("tanh_jvp"))
+    assert family.rows[0].row.tangents[0].reads == ("tinput", "output")
     assert family.rows[0].row.forms[0].reads == ("doutput", "output")
     assert family.rows[0].dispositions == {"input": "rule"}
 
@@ -97,6 +114,11 @@ def test_a_right_table_passes(tmp_path):
         (formed("rank(x) == 2"), r"names \['x'\]"),
         (formed("open(input)"), "can be called"),
         ('[Tanh]\nvjp = "tanh_vjp"\nsamples = [{ input = [3] }]\n["Tanh@1"]\nzero = ["input"]', "has a row already"),
+        (pushed("tanh_vjp"), r"the rule for tangents 'tanh_vjp' is no traced rule"),
+        (pushed("traced_vjp"), r"'traced_vjp' takes \['doutput'\], which are no tangent"),
+        (pushed("traced_vjp"), r"'traced_vjp' returns \['dinput'\]; results are named t<output>"),
+        (pushed("square_jvp"), r"\[Tanh\]: 'square_jvp' is not linear in its tangents: toutput"),
+        (pushed("tanh_jvp", "rank(x) == 2"), r"names \['x'\], which are no formal"),
         ("[Tanh\n", "not TOML"),
         ('[Swish]\nvjp = "swish_vjp"\nignores = ["alpha"]\nsamples = [{ X = [3] }]', r'write \["Swish@24"\], or "@opset" = 24'),
     ],

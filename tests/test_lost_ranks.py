@@ -248,3 +248,65 @@ def test_a_rank_that_inference_gets_wrong_is_refused_in_words():
             z = Flatten(y) }""")
     with pytest.raises(gradgen.GradientError, match="3 dimensions where there are 4.*state the pads"):
         gradgen.vjp(proto)
+
+
+@pytest.mark.parametrize(
+    ("declared", "node", "rank"),
+    [
+        ("float[n,c,h,w] x, float[m,c,i,j] f", "y = Conv (x, f)", 4),
+        ("float[n,c,h] x, float[c,m,i] f", "y = ConvTranspose (x, f)", 3),
+        ("float[n,c,h,w] x, float[m,c,i,j] f, float[n,o,p,q] d", "y = DeformConv (x, f, d)", 4),
+        ("float[n,c,h,1] x, float[n,i,j,2] f, int64[k] a", "l = ReduceSum (x, a) y = GridSample (l, f)", 4),
+        ("float[n,t] x, float[k] f, int64 s", "y = STFT (x, s, f)", 4),
+        ("float[n,2,3] x, int64[4] f, int64[k] a", "l = ReduceSum (x, a) y = AffineGrid (l, f)", 4),
+        ("float[n,l,e] x, float[m,c,1] f, int64[k] a", "l1 = ReduceSum (x, a) y = Conv (l1, f)", 3),
+    ],
+)
+def test_inference_learns_the_rank_of_a_result_from_any_operand(declared, node, rank):
+    """What onnx leaves open where sizes are unknown, or where the first operand's rank is lost."""
+    model = parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]> g ({declared}) => (float z) {{ {node} z = ReduceSum <keepdims = 0> (y) }}'
+    )
+    known = {v.name: v.type.tensor_type for v in infer(model, registered()).graph.value_info}
+    assert known["y"].HasField("shape") and len(known["y"].shape.dim) == rank
+
+
+def test_a_rank_that_no_branch_is_for_fails_at_run_time():
+    """Of a convolution whose operands' rank is lost, gradients are written for one to three axes of space."""
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (double[1,1,2,2,2,2,1] x, double[1,1,1,1,1,1,1] w, int64[n] a) => (double z) {
+            b = ReduceSum <keepdims = 0> (x, a) f = ReduceSum <keepdims = 0> (w, a)
+            y = Conv (b, f) z = ReduceSum <keepdims = 0> (y) }""")
+    feeds = {"x": RNG.standard_normal((1, 1, 2, 2, 2, 2, 1)), "w": np.ones((1,) * 7), "a": np.array([-1])}
+    with pytest.raises(ValueError, match=r"[Rr]eshape"):
+        Evaluator(gradgen.grad(proto, wrt=["x"]))(feeds)
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "opset"),
+    [
+        ("Conv (x, w)", {"x": [1, 2, 4, 3], "w": [2, 2, 2, 2]}, 21),
+        ("GridSample (x, w)", {"x": [1, 1, 3, 4], "w": [1, 2, 1, 2]}, 21),
+        ("Attention <q_num_heads = 2, kv_num_heads = 2> (x, w, w)", {"x": [1, 2, 4], "w": [1, 3, 4]}, 23),
+        ('Einsum <equation = "...ij,...jk->...ik"> (x, w)', {"x": [2, 2, 3], "w": [2, 3, 1]}, 21),
+        ("BatchNormalization (x, w, w, w, v)", {"x": [2, 2, 3], "w": [2], "v": [2]}, 21),
+    ],
+)
+def test_a_rank_of_run_time_has_a_second_derivative(op, shapes, opset):
+    """The gradient of the gradient, against differences of the gradient."""
+    text = f"double[{','.join('pqrs'[: len(shapes['x'])])}]"
+    proto, feeds = lost(op, shapes, list(shapes), text, opset)
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    feeds = {n: np.abs(v) / 2 + 0.1 if v.dtype.kind == "f" else v for n, v in feeds.items()}
+    first = gradgen.vjp(proto, wrt=["x_in", "w_in"])
+    feeds["grad_y"] = RNG.standard_normal(Evaluator(proto)(feeds)["y"].shape)
+    check_second = gradgen.vjp(first, wrt=["x_in", "w_in", "grad_y"], of=["grad_x_in", "grad_w_in"])
+    run = Evaluator(first)
+    cotangents = {n: RNG.standard_normal(feeds[n.removeprefix("grad_")].shape) for n in ("grad_x_in", "grad_w_in")}
+    names = [i.name for i in check_second.graph.input][-2:]
+    found = Evaluator(check_second)({**feeds, **dict(zip(names, cotangents.values(), strict=True))})
+    results = [o.name for o in check_second.graph.output][-3:]
+    for name, result in zip(("x_in", "w_in", "grad_y"), results, strict=True):
+        want, _, kinks = jacobian_fd(run, feeds, name, cotangents)
+        assert not kinks.any()
+        np.testing.assert_allclose(found[result], want, rtol=1e-5, atol=1e-5 * np.abs(want).max(initial=1e-3))

@@ -43,13 +43,18 @@ SEED = 0
 
 
 def alternate(steps: dict[str, Step], rounds: int, seconds: float, clock: Clock) -> dict[str, list[float]]:
-    """Seconds of each step in each round, by this clock; rounds end early once all have taken `seconds`."""
+    """Seconds of each step in each round, by this clock; rounds end early once all have taken `seconds`.
+
+    Each turn begins with a step that is not timed: a loop runs one library alone, while here the idle threads of the
+    one before still spin when the next begins, and its arrays fill the caches.
+    """
     times: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():
         step()
     started = time.perf_counter()
     for _ in range(rounds):
         for name, step in steps.items():
+            step()
             begin = clock()
             step()
             times[name].append(clock() - begin)

@@ -19,13 +19,16 @@ class CallLinker(Linker):
     A call's function is the rule specialised for the call's signature, so that what is read is what runs.
     """
 
-    def __init__(self, *args: Any, functions: dict[Any, ir.Function] | None = None):
+    def __init__(self, *args: Any):
         super().__init__(*args)
-        self.functions: dict[Any, ir.Function] = {} if functions is None else functions
+        self.functions: dict[Any, ir.Function] = {}
 
     def within(self, graph: ir.Graph) -> CallLinker:
         """A linker for a subgraph, which adds to the same functions."""
-        return type(self)(graph, *self._shared, functions=self.functions)
+        linker = super().within(graph)
+        assert isinstance(linker, CallLinker)
+        linker.functions = self.functions
+        return linker
 
     def clone(
         self, template: Template, actual: Sequence[ir.Value], names: Mapping[str, str], rule: str, origin: str

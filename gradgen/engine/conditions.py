@@ -7,7 +7,8 @@ Names are attributes. `rank(X)`, `dim(X, i)`, `size(X)`, `dtype(X)`, `const(X)` 
 are known, `same(X, Y)` whether two shapes are known to be equal, `all_eq(list, n)` whether every element equals n,
 `selected(Y)` whether a later node may leave out elements of an output (a Where with a constant, say), so that its cotangent
 is exactly zero where the output is NaN, `transposed` whether the form is applied in order to be transposed, as jvp does,
-`portable` whether the model is to run on other engines than onnxruntime too.
+`pushed` whether nothing but that is derived, so that no gradient computes the same, `portable` whether the model is to
+run on other engines than onnxruntime too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _NODES = (
 )  # fmt: skip
 FUNCTIONS = ("rank", "dim", "size", "dtype", "const", "known", "given", "static", "same", "all_eq", "len", "selected")
 
-PURPOSES = ("transposed", "portable")
+PURPOSES = ("transposed", "pushed", "portable")
 
 
 class _UnknownError(Exception):

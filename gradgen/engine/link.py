@@ -41,7 +41,7 @@ class Knowledge:
 
     Attributes:
         fixed: the float constants on whose content the linked nodes rely.
-        purposes: what rules are linked for beside the gradient, as conditions name it: to be transposed, to be portable.
+        purposes: what rules are linked for beside the gradient, as conditions name it: to be transposed, alone, to be portable.
         nonlinear: what was linked of rules that are declared not to be linear in their cotangents: op, node, rule.
     """
 
@@ -68,9 +68,7 @@ class Knowledge:
         self._constants[value] = content
 
     def _read(self, value: ir.Value) -> np.ndarray | None:
-        if value in self.variable:
-            return None
-        tensor = value.const_value
+        tensor = None if value in self.variable else value.const_value
         if tensor is None:
             return None
         return small(tensor.numpy()) if tensor.dtype != ir.DataType.STRING and tensor.size <= 256 else None
@@ -128,18 +126,10 @@ class Linker:
         knowledge: what is known of its values.
         names: the names that are taken.
         constants: the pool of constants.
-        rules: the rows that hold for the graph, where they have been looked up before.
     """
 
     def __init__(
-        self,
-        graph: ir.Graph,
-        registry: Registry,
-        opset: int,
-        knowledge: Knowledge,
-        names: Names,
-        constants: Constants,
-        rules: Rules | None = None,
+        self, graph: ir.Graph, registry: Registry, opset: int, knowledge: Knowledge, names: Names, constants: Constants
     ):
         self.graph = graph
         self.registry = registry
@@ -147,7 +137,7 @@ class Linker:
         self.knowledge = knowledge
         self.names = names
         self.constants = constants
-        self.rules = rules or Rules(registry, {**constants.imports, "": opset})
+        self.rules = Rules(registry, {**constants.imports, "": opset})
         self._anchor: ir.Node | None = None
         self.public: set[str] = set()
 
@@ -181,12 +171,9 @@ class Linker:
 
     def within(self, graph: ir.Graph) -> Linker:
         """A linker for a subgraph."""
-        return type(self)(graph, *self._shared)
-
-    @property
-    def _shared(self) -> tuple[Any, ...]:
-        """What the linkers of a graph's subgraphs have in common with its own."""
-        return (self.registry, self.opset, self.knowledge, self.names, self.constants, self.rules)
+        linker = type(self)(graph, self.registry, self.opset, self.knowledge, self.names, self.constants)
+        linker.rules = self.rules  # with the rows that have been looked up
+        return linker
 
     def finish(self, model: ir.Model) -> None:
         """Add to the model what its nodes need: the bodies of ops that no runtime knows, as functions."""
@@ -237,8 +224,7 @@ class Linker:
     ) -> ir.Value:
         """Append one node whose result has the type and shape of `like`."""
         out = ir.Value(name=self.names.unique(base), type=like.type, shape=like.shape)
-        given = ir.convenience.convert_attributes(attributes) if attributes else ()
-        node = ir.Node("", op_type, inputs, given, outputs=[out])
+        node = ir.Node("", op_type, inputs, ir.convenience.convert_attributes(attributes), outputs=[out])
         node.name = self.names.unique(f"{out.name}/{op_type}")
         node.metadata_props["gradgen.node"] = like.name or ""
         self.append(node)

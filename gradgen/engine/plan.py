@@ -164,6 +164,24 @@ def make_step(node: ir.Node, row: Row, activity: Activity, linker: Linker) -> St
     )
 
 
+def tangent_form(step: Step, varying: Sequence[int], linker: Linker) -> Form | None:
+    """The form that gives the tangents of a step's outputs, of which it asks the node for what it reads, or None."""
+    row, needed = step.row, {f"t{step.row.input_name(k)}" for k in varying}
+    for form in row.tangents if step.form.fwd is None else ():
+        if not needed <= set(form.reads):
+            continue
+        names: dict[str, str] = {}
+        known = {n: _describe(step.operand(n), linker, names) for n in row.formals} if form.when else {}
+        attributes = {k: plain(a) for k, a in step.attributes.items() if a.ref_attr_name is None}
+        if holds(form.when, known, attributes, linker.knowledge.purposes):
+            for name, value in known.items():
+                if isinstance(value, Value) and value.touched:
+                    linker.knowledge.fix(step.operand(name))
+            _ask_outputs(step, form, linker)
+            return form
+    return None
+
+
 def _left_out(value: ir.Value, linker: Linker) -> bool:
     """Whether elements of a value may be left out later: by an op that selects, behind ops that read no other float."""
     seen, waiting = {value}, [value]
@@ -203,15 +221,15 @@ def apply_forward(steps: Sequence[Step], graph: ir.Graph, linker: Linker) -> dic
         if step.form.fwd is not None:
             _stand_in(step, graph, linker, replaced)
         else:
-            _ask_outputs(step, linker)
+            _ask_outputs(step, step.form, linker)
     return replaced
 
 
-def _ask_outputs(step: Step, linker: Linker) -> None:
-    """Give the node the optional outputs that its form reads and it does not have yet."""
+def _ask_outputs(step: Step, form: Form, linker: Linker) -> None:
+    """Give the node the optional outputs that a form reads and it does not have yet."""
     row, node = step.row, step.node
     for index, formal in enumerate(row.outputs):
-        if formal.endswith("*") or formal not in step.form.reads or step.operand(formal) is not None:
+        if formal.endswith("*") or formal not in form.reads or step.operand(formal) is not None:
             continue
         if len(node.outputs) <= index:
             node.resize_outputs(index + 1)

@@ -63,6 +63,8 @@ class Row:
         straight_through: the body whose derivative passes the op's quantised inputs and outputs, where that is asked.
         linear: sets of inputs in each of which the op is linear, all others held. Where they cover the inputs that vary,
             the op is its own jvp. A name ends in `?` where a call of the op may leave the input out, as a zero.
+        tangents: forms that give the tangents of outputs, `t<output>`, from those of inputs, `t<input>`, where the
+            transpose of the backward rule is not the shortest way; the first one applies that takes what varies.
         kernel: whether runtimes run the op by themselves; where they do not, its forward body stands in for it in
             every result, or travels with it as a function of the model where the row has forms.
         origin: where the row was written, for messages.
@@ -86,6 +88,7 @@ class Row:
     straight_through: Form | None = None
     selects: tuple[str, ...] = ()
     linear: tuple[tuple[str, ...], ...] = ()
+    tangents: tuple[Form, ...] = ()
     kernel: bool = True
     origin: str = ""
 

@@ -16,6 +16,7 @@ from gradgen.engine.ranks import recover_ranks
 from gradgen.engine.values import Value
 from gradgen.rules.elements import STATED, stated_shape
 from gradgen.rules.lang import OPSET
+from gradgen.rules.products import RANKS
 
 Fill = Callable[[onnx.ModelProto], bool]
 
@@ -55,11 +56,15 @@ class _Node:
 
 
 def fill_ranks(proto: onnx.ModelProto) -> bool:
-    """Give results of computed shapes the rank that the length of the shape states; whether there were any."""
+    """Give results the rank that the length of a computed shape states, or the op; whether there were any."""
     found = False
     for scope in scopes(proto.graph):
         for node in scope.graph.node:
-            if node.domain or node.op_type not in STATED:
+            if node.domain not in ("", "ai.onnx"):
+                continue
+            if node.op_type in RANKS:
+                found |= _fill_known(scope, node)
+            if node.op_type not in STATED:
                 continue
             info = scope.known.get(node.output[0])
             if info is None or info.type.tensor_type.HasField("shape") or not info.type.HasField("tensor_type"):
@@ -74,6 +79,22 @@ def fill_ranks(proto: onnx.ModelProto) -> bool:
             if shape is not None:
                 set_shape(info.type, tuple(d if isinstance(d, int) else None for d in shape))
                 found = True
+    return found
+
+
+def _fill_known(scope: Scope, node: onnx.NodeProto) -> bool:
+    """Give the results of a node the ranks that follow from its inputs'."""
+    found = False
+    values = [value_of(scope, name) for name in node.input]
+    shapes = [None if v is None else v.shape for v in values]
+    for name, rank_of in zip(node.output, RANKS[node.op_type], strict=False):
+        info = scope.known.get(name)
+        if info is None or info.type.tensor_type.HasField("shape") or not info.type.HasField("tensor_type"):
+            continue
+        rank = rank_of(shapes)
+        if rank is not None:
+            set_shape(info.type, (None,) * rank)
+            found = True
     return found
 
 

@@ -131,12 +131,13 @@ def check_linear(found: Sequence[Family], problems: Problems) -> None:
     rows = [row for family in found for row in family.rows]
     registry = Registry([item.row for item in rows], {f.name: f for f in functions}, None)
     for item in rows:
-        for form in [f for f in item.row.forms if f.kind != "structural" and f.linear]:
+        ruled = [f for f in item.row.forms if f.kind != "structural" and f.linear]
+        for form in (*ruled, *item.row.tangents):
             if broken := nonlinear_results(replace(item.row, forms=(form,)), registry):
-                problems.add(
-                    item.where,
-                    f"'{form.rule}' is not linear in its cotangents: {', '.join(broken)}; declare it with linear=False",
+                kind, way = (
+                    ("tangents", "") if form in item.row.tangents else ("cotangents", "; declare it with linear=False")
                 )
+                problems.add(item.where, f"'{form.rule}' is not linear in its {kind}: {', '.join(broken)}{way}")
 
 
 def environment() -> jinja2.Environment:
@@ -197,7 +198,19 @@ def _literal(content: Any) -> str:
 def fields(row: Row) -> dict[str, Any]:
     """The fields of a row that differ from their defaults, for its constructor."""
     result: dict[str, Any] = {"inputs": row.inputs, "outputs": row.outputs}
-    plain = ("forms", "zero", "none", "ignores", "defaults", "module", "random", "like", "selects", "linear")
+    plain = (
+        "forms",
+        "zero",
+        "none",
+        "ignores",
+        "defaults",
+        "module",
+        "random",
+        "like",
+        "selects",
+        "linear",
+        "tangents",
+    )
     for name in (*plain, "forward", "straight_through"):
         value = getattr(row, name)
         if value not in ((), {}, None, ""):

@@ -46,6 +46,7 @@ def digest(item: TableRow) -> str:
     """A digest of what the table says of a row: results of another digest are those of an older table."""
     row = item.row
     rules = [[f.rule, f.when] for f in row.forms] + [[f.rule, ""] for f in (row.forward, row.straight_through) if f]
+    rules += [[f.rule, f.when] for f in row.tangents]
     content = [row.domain, row.op_type, row.since, rules, item.dispositions, item.samples, item.settings]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:12]
 

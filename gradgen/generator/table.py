@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import onnx.defs
 from gradgen.engine import conditions
 from gradgen.engine.rows import Form, Row
 from gradgen.errors import GradientError
+from gradgen.generator.schemas import SnippetSchema, admits_floats, schema_of
 from gradgen.rules.lang import OPSET, RuleFunction, parameters
 
 KEYS = {
@@ -26,6 +27,7 @@ KEYS = {
     "ignores",
     "like",
     "linear",
+    "tangents",
     "defaults",
     "random",
     "selects",
@@ -37,7 +39,6 @@ KEYS = {
     "kernel",
     "doc",
 }
-FLOAT_TYPES = ("tensor(float)", "tensor(double)", "tensor(float16)", "tensor(bfloat16)")
 
 
 @dataclass
@@ -125,6 +126,7 @@ def _read_row(
         dict(entry.get("none", {})), tuple(entry.get("ignores", ())), entry.get("defaults"), module,
         entry.get("random"), dict(entry.get("like", {})), body, through, tuple(entry.get("selects", ())),
         tuple(tuple(group.split()) for group in entry.get("linear", ())),
+        tuple(_read_tangents(entry, where, module, functions, schema, (inputs, outputs), problems)),
         kernel=entry.get("kernel") is not False,
     )  # fmt: skip
     kept = ("range", "avoid", "tolerance", "second_order", "kernel")
@@ -175,41 +177,6 @@ def _read_body(
     return Form(name, function.kind, module, reads, returns, takes)
 
 
-@dataclass(frozen=True)
-class SnippetFormal:
-    """An input or output of an op that has no schema."""
-
-    name: str
-    option: onnx.defs.OpSchema.FormalParameterOption
-    types: tuple[str, ...] = FLOAT_TYPES
-
-
-class SnippetSchema:
-    """What the signature of a forward body says of an op that has no schema."""
-
-    def __init__(self, domain: str, name: str, body: Form):
-        options = onnx.defs.OpSchema.FormalParameterOption
-        self.domain, self.name = domain, name
-        self.inputs = [SnippetFormal(n, options.Optional) for n in body.reads if n not in body.returns]
-        self.outputs = [SnippetFormal(n, options.Optional if k else options.Single) for k, n in enumerate(body.returns)]
-        self.attributes = dict.fromkeys(body.attributes)
-
-
-def schema_of(domain: str, op_type: str, version: int | None) -> onnx.defs.OpSchema | None:
-    """The schema that a row describes: the one in force at opset 21, or the first later one."""
-    try:
-        if version is not None:
-            return onnx.defs.get_schema(op_type, version, domain)
-        if domain == "":
-            try:
-                return onnx.defs.get_schema(op_type, OPSET, domain)
-            except onnx.defs.SchemaError:
-                pass
-        return onnx.defs.get_schema(op_type, domain=domain)
-    except onnx.defs.SchemaError:
-        return None
-
-
 def _formal(formal: onnx.defs.OpSchema.FormalParameter) -> str:
     variadic = formal.option == onnx.defs.OpSchema.FormalParameterOption.Variadic
     return f"{formal.name}*" if variadic else formal.name
@@ -244,14 +211,41 @@ def _read_form(item, where, module, functions, schema, inputs, outputs, problems
     if strays := [r for r in returns if not (r.startswith("d") and r[1:] in [n.rstrip("*") for n in inputs])]:
         problems.add(where, f"'{name}' returns {strays}; results are named d<input>")
     when = item.get("when")
-    if when is not None:
-        try:
-            named, attributes = conditions.names(when)
-            if strangers := sorted((named - known) | (attributes - set(schema.attributes))):
-                problems.add(where, f"condition '{when}' names {strangers}, which are no formal or attribute")
-        except GradientError as error:
-            problems.add(where, str(error))
+    _check_condition(when, where, known, schema, problems)
     return Form(name, function.kind, module, reads, returns, takes, when, linear=function.linear, **forward)
+
+
+def _read_tangents(entry, where, module, functions, schema, formals, problems) -> Iterator[Form]:
+    """The forms for tangents that a row lists: traced rules of `t<input>`, inputs and outputs that return `t<output>`."""
+    inputs, outputs = ([n for n in names if not n.endswith("*")] for names in formals)
+    known = {*inputs, *outputs, *(f"t{n}" for n in inputs)}
+    for item in entry.get("tangents", ()):
+        name, when = item.get("jvp"), item.get("when")
+        function = functions.get(name)
+        if function is None or function.kind != "traced":
+            problems.add(where, f"the rule for tangents '{name}' is no traced rule of {module}")
+            continue
+        positional, keyword = signature(function)
+        if strangers := [p for p in positional if p not in known] + [a for a in keyword if a not in schema.attributes]:
+            problems.add(
+                where, f"'{name}' takes {strangers}, which are no tangent, input, output or attribute of the op"
+            )
+        if strays := [r for r in function.returns if r not in {f"t{n}" for n in outputs}]:
+            problems.add(where, f"'{name}' returns {strays}; results are named t<output>")
+        _check_condition(when, where, {*inputs, *outputs}, schema, problems)
+        yield Form(name, "traced", module, tuple(positional), function.returns, tuple(keyword), when)
+
+
+def _check_condition(when: str | None, where: str, known: set[str], schema: Any, problems: Problems) -> None:
+    """A condition names formals and attributes, in the language of conditions."""
+    if when is None:
+        return
+    try:
+        named, attributes = conditions.names(when)
+        if strangers := sorted((named - known) | (attributes - set(schema.attributes))):
+            problems.add(where, f"condition '{when}' names {strangers}, which are no formal or attribute")
+    except GradientError as error:
+        problems.add(where, str(error))
 
 
 def signature(function: RuleFunction) -> tuple[list[str], list[str]]:
@@ -279,11 +273,6 @@ def returned(function: RuleFunction) -> tuple[str, ...]:
     value = next((n.value for n in reversed(list(ast.walk(tree))) if isinstance(n, ast.Return)), None)
     items = value.elts if isinstance(value, ast.Tuple) else [value]
     return tuple(i.id if isinstance(i, ast.Name) else "?" for i in items)
-
-
-def admits_floats(schema: onnx.defs.OpSchema, formal: onnx.defs.OpSchema.FormalParameter) -> bool:
-    """Whether a formal can be a float tensor (or hold some)."""
-    return any(t in FLOAT_TYPES or "float" in t or "double" in t for t in formal.types)
 
 
 def _differentiated(form: Form) -> list[str]:
@@ -323,7 +312,7 @@ def _check_row(
         table_row.dispositions[formal.name] = said[0] if known else "not float"
     mentioned = {a for f in row.forms for a in (*f.attributes, *f.fwd_attributes)} | set(row.ignores)
     mentioned |= {a for body in (row.forward, row.straight_through) if body for a in body.attributes}
-    for form in row.forms:
+    for form in (*row.forms, *row.tangents):
         mentioned |= conditions.names(form.when)[1] if form.when else set()
     general = [f for f in row.forms if f.when is None and f.fwd is None]
     if row.forms and (not general or row.forms[-1] is not general[-1]):

@@ -18,6 +18,13 @@ def relu_vjp(dY, Y):
 
 
 @vjp
+def relu_vjp__sign(dY, Y):
+    """dX = dY·sign(Y): one node fewer; for many elements the mask is faster."""
+    dX = dY * op.Sign(Y)
+    return dX
+
+
+@vjp
 def leakyrelu_vjp__max(dY, Y, alpha: float = 0.01):
     """dX = dY·max(1[Y > 0], α), for α in [0, 1]: X and Y then have the same sign."""
     dX = dY * op.Max(mask(Y > 0.0, Y), op.CastLike(op.Constant(value_float=alpha), Y))

@@ -10,8 +10,11 @@ import numpy as np
 from gradgen.engine.values import UnknownTypeError
 from gradgen.rules.lang import current_builder, op, same_dim, traced
 from gradgen.rules.library import reshape_like, sum_to
+from gradgen.rules.ranks import of_rank, stated
 
 BOOL = 9
+# Operands in four dimensions have their heads apart; those in three need to be told how many there are.
+SAME_RANK = of_rank("dY", "Q", "K", "V", "Y", ranks=(3, 4), known=lambda given: None if given.get("q_num_heads") else 4)
 
 
 def _split(x: Any, heads: int | None) -> Any:
@@ -33,16 +36,9 @@ def _flip(x: Any) -> Any:
     return op.Transpose(x, perm=[0, 1, 3, 2])
 
 
-def _four(x: Any) -> Any:
-    """x, which has four dimensions also where inference has lost count of them."""
-    if x.shape is None:
-        x.shape = (None,) * 4
-    return x
-
-
 def _group(x: Any, key: Any) -> Any:
     """[batch, query heads, length, ·] as [batch, key heads, group·length, ·]: the queries of a key head are rows."""
-    x = _four(x)
+    x = stated(x, 4)
     if same_dim(x.shape[1], key.shape[1]):
         return x
     heads = op.Shape(key, start=1, end=2)
@@ -52,7 +48,7 @@ def _group(x: Any, key: Any) -> Any:
 
 def _ungroup(x: Any, query: Any) -> Any:
     """The inverse of `_group`: the first dimensions are those of the query."""
-    x = _four(x)
+    x = stated(x, 4)
     if same_dim(x.shape[1], query.shape[1]):
         return x
     return op.Reshape(x, op.Concat(op.Shape(query, end=3), op.Shape(x, start=3), axis=0), allowzero=1)
@@ -79,7 +75,7 @@ def _padded(mask: Any, key: Any, fill: Any) -> Any:
     if not _other_length(mask, key):
         return mask
     missing = op.Sub(op.Shape(key, start=2, end=3), op.Shape(mask, start=-1))
-    return op.Pad(mask, op.Concat(np.zeros(2 * mask.rank - 1, np.int64), missing, axis=0), fill)
+    return op.Pad(mask, op.Concat([0], missing, axis=0), fill, [-1])
 
 
 def _allowed(query: Any, key: Any, past: Any, nonpad: Any, causal: int, left: int, right: int) -> Any:
@@ -156,10 +152,8 @@ class _Forward:
 
 
 def _operands(Q, K, V, past_key, past_value, scale, q_num_heads, kv_num_heads) -> _Forward:
-    ranks = [len(x.shape) for x in (Q, K, V) if x.shape is not None]
-    for x in (Q, K, V):  # all three have as many dimensions
-        if x.shape is None and ranks:
-            x.shape = (None,) * ranks[0]
+    stated(past_key, 4)
+    stated(past_value, 4)
     query, key = _split(Q, q_num_heads), _cached(past_key, _split(K, kv_num_heads))
     value = op.CastLike(_cached(past_value, _split(V, kv_num_heads)), Q)
     if scale is not None:
@@ -250,6 +244,7 @@ def _apart(ct: Any, past: Any, like: Any, heads: int | None) -> tuple[Any, Any]:
 
 
 @traced("Y", "present_key", "present_value", "qk_matmul_output", "P", "tanh")
+@SAME_RANK
 def attention_fwd(
     Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen, *, scale=None, softcap=0.0, is_causal=0,
     q_num_heads=None, kv_num_heads=None, qk_matmul_output_mode=0, softmax_precision=None, left_window_size=-1,
@@ -286,6 +281,7 @@ def _settings(scale, softcap, causal, q_heads, kv_heads, mode, precision, left, 
 
 
 @traced("dQ", "dK", "dV", "dattn_mask", "dpast_key", "dpast_value")
+@SAME_RANK
 def attention_vjp__saved(
     dY, dpresent_key, dpresent_value, dqk_matmul_output, Q, K, V, attn_mask, past_key, past_value, Y, P, tanh, *,
     scale=None, q_num_heads=None, kv_num_heads=None, qk_matmul_output_mode=0
@@ -299,6 +295,7 @@ def attention_vjp__saved(
 
 
 @traced("dQ", "dK", "dV", "dattn_mask", "dpast_key", "dpast_value")
+@SAME_RANK
 def attention_vjp(
     dY, dpresent_key, dpresent_value, dqk_matmul_output, Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen, Y,
     *, scale=None, softcap=0.0, is_causal=0, q_num_heads=None, kv_num_heads=None, qk_matmul_output_mode=0,

@@ -9,6 +9,7 @@ import numpy as np
 from gradgen.engine.values import UnknownTypeError
 from gradgen.errors import GradientError
 from gradgen.rules.lang import forward, op
+from gradgen.rules.ranks import END, axes_from, of_rank, regrouped, stated
 
 SQRT_HALF = np.float64(math.sqrt(0.5))
 SQRT_2_OVER_PI = np.float64(math.sqrt(2 / math.pi))
@@ -62,8 +63,7 @@ def bias_add(X, bias, skip):
 def bias_softmax(data, bias, *, axis=1, is_inner_broadcast=0):
     """output = softmax of data + bias over the axes from `axis` on."""
     x = data + bias
-    axis %= x.rank
-    if axis == x.rank - 1:
+    if axis == -1 or (x.shape is not None and axis % x.rank == x.rank - 1):
         return op.Softmax(x, axis=-1)
     return op.Reshape(op.Softmax(op.Flatten(x, axis=axis), axis=-1), op.Shape(x), allowzero=1)
 
@@ -72,6 +72,13 @@ def swapped(x, transposed, batch):
     """A matrix of FusedMatMul as it is multiplied: first axis moved behind the batch, last two axes exchanged."""
     if not transposed and not batch:
         return x
+    if x.shape is None:
+        behind = op.Shape(x, start=1)
+        if batch:
+            groups = op.Shape(x, end=1), op.Slice(behind, [0], [-1]), op.Slice(behind, [-1], [END])
+        else:
+            groups = op.Shape(x, end=-2), op.Shape(x, start=-2, end=-1), op.Shape(x, start=-1)
+        return regrouped(x, groups, [1, 2, 0] if batch and transposed else [1, 0, 2] if batch else [0, 2, 1])
     axes = list(range(x.rank))
     if batch and x.rank > 2:
         axes = [*axes[1:-1], axes[0], axes[-1]]
@@ -127,7 +134,7 @@ def layer_normalization(X, Scale, B=None, *, axis=-1, epsilon=1e-5, stash_type=1
 
 def root_mean_square(x, scale, axis, epsilon):
     """x / √(mean x² + ε)·scale over the axes from `axis` on, and 1/√…"""
-    axes = list(range(axis % x.rank - x.rank, 0))
+    axes = axes_from(axis if axis < 0 or x.shape is None else axis - x.rank, x)
     inverse = op.Reciprocal(op.Sqrt(op.ReduceMean(x * x, axes, keepdims=1) + epsilon))
     return x * inverse * scale, inverse
 
@@ -203,10 +210,13 @@ def positions(position_ids, x, axis):
 
 
 @forward("output")
+@of_rank("input", ranks=(3, 4))
 def rotary_embedding(input, position_ids, cos_cache, sin_cache, *, interleaved=0, num_heads=0, rotary_embedding_dim=0,
                      scale=1.0, is_packed_batching=0):  # fmt: skip
     """Pairs of channels rotated by the angles of their positions."""
     refuse(is_packed_batching=is_packed_batching)
+    stated(cos_cache, 2)
+    stated(sin_cache, 2)
     at = positions(position_ids, input, 2 if input.rank == 4 else 1)
     axis = 1 if input.rank == 4 else 2
     cos, sin = (op.Unsqueeze(op.Gather(cache, at), [axis]) for cache in (cos_cache, sin_cache))
@@ -297,32 +307,25 @@ def default_scale(q):
 
 
 @forward("output")
+@of_rank("key", "value", ranks=(3, 4), known=lambda given: 5 if given["value"] is None else None)
 def multi_head_attention(query, key=None, value=None, bias=None, key_padding_mask=None, attention_bias=None,
                          past_key=None, past_value=None, past_sequence_length=None, cache_indirection=None, *,
                          num_heads, scale=0.0, mask_filter_value=-10000.0, unidirectional=0):  # fmt: skip
     """Attention of query, key and value; also of the packed forms […, heads, 3 or 2, width]."""
     refuse(past_key=past_key, cache_indirection=cache_indirection)
     if key is None:
-        parts = op.Split(query, axis=3, num_outputs=3, _outputs=3)
+        parts = op.Split(stated(query, 5), axis=3, num_outputs=3, _outputs=3)
         query, key, value = (op.Reshape(part, [0, 0, -1]) for part in parts)
     elif value is None:
         key, value = (op.Reshape(part, [0, 0, -1]) for part in op.Split(key, axis=3, num_outputs=2, _outputs=2))
     else:
-        alike(query, (None,) * 3)
-        alike(key, value.shape)
-        alike(value, key.shape)
+        stated(query, 3)
     if bias is not None:
-        alike(bias, (None,))
+        stated(bias, 1)
         query, key, value = biased((query, key, value), bias)
     q, k, v = (x if x.rank == 4 else to_heads(x, num_heads) for x in (query, key, value))
     mask = added(key_mask(key_padding_mask, q, k, mask_filter_value), attention_bias)
     return from_heads(attend(q, k, v, scale or default_scale(q), mask, unidirectional))
-
-
-def alike(x, shape):
-    """Give x, if its rank is unknown, the number of dimensions of a shape, which the op wants it to have."""
-    if x.shape is None and shape is not None:
-        x.shape = (None,) * len(shape)
 
 
 def biased(values, bias):

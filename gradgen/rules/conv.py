@@ -10,6 +10,7 @@ import numpy as np
 from gradgen.errors import GradientError
 from gradgen.rules.lang import op, traced
 from gradgen.rules.library import many_rows, reshape_like, sum_rows
+from gradgen.rules.ranks import in_branch, of_rank, windowed
 
 # The one-hot kernel of im2col is a constant up to this many elements, and tiled at run time beyond.
 KERNEL_LIMIT = 16384
@@ -143,8 +144,12 @@ def _distribute(totals: list[Any], upper: bool) -> list[int]:
 
 
 @traced("dX", "dW", "dB")
+@of_rank("dY", "X", "W", ranks=(3, 4, 5), known=windowed)
 def conv_vjp(dY, X, W, *, kernel_shape=None, strides=None, pads=None, dilations=None, group=1, auto_pad="NOTSET"):
     """dX = ConvTranspose(dY, W), dW = Σ_n dY·im2col(X)ᵀ, dB = Σ dY over all but the channels."""
+    if strides is None:
+        return in_branch(conv_vjp, conv_defaults, dY, X, W, kernel_shape=kernel_shape, pads=pads, dilations=dilations,
+                          group=group, auto_pad=auto_pad)  # fmt: skip
     windows = {"strides": strides, "dilations": dilations}
     _rank_all(strides, dY, X, W)
     if pads is None:
@@ -184,12 +189,12 @@ def conv_vjp__separable(dY, X, W, *, kernel_shape, strides, pads, dilations):
     return _scatter(dY, X, W, kernel_shape, windows, 1), dW, _channel_sum(dY, X)
 
 
-def _rank_all(spatial: list[int] | None, *values: Any) -> None:
+def _rank_all(spatial: list[int], *values: Any) -> None:
     """Give those of unknown rank the rank that all operands of a convolution have: inference loses it here and there.
 
-    `spatial` has an element for each spatial axis; without it no rank at all is known, which refuses the rule.
+    `spatial` has an element for each spatial axis.
     """
-    rank = values[1].rank if spatial is None else len(spatial) + 2
+    rank = len(spatial) + 2
     for value in values:
         if value.shape is None:
             value.shape = (None,) * rank
@@ -329,11 +334,16 @@ def _channel_sum(dY: Any, X: Any) -> Any:
 
 
 @traced("dX", "dW", "dB")
+@of_rank("dY", "X", "W", ranks=(3, 4, 5), known=windowed)
 def conv_transpose_vjp(
     dY, X, W, *, kernel_shape=None, strides=None, pads=None, dilations=None, group=1, auto_pad="NOTSET",
     output_padding=None, output_shape=None,
 ):  # fmt: skip
     """dX = Conv(dY, W), dW = Σ_n X·im2col(dY)ᵀ, dB = Σ dY over all but the channels."""
+    if strides is None:
+        return in_branch(conv_transpose_vjp, conv_transpose_defaults, dY, X, W, kernel_shape=kernel_shape, pads=pads,
+                          dilations=dilations, group=group, auto_pad=auto_pad, output_padding=output_padding,
+                          output_shape=output_shape)  # fmt: skip
     windows = {"strides": strides, "dilations": dilations}
     _rank_all(strides, dY, X, W)
     if pads is None:

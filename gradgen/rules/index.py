@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from gradgen.rules.lang import op, traced
 from gradgen.rules.library import expand_like, mask, reshape_like, zeros_like
+from gradgen.rules.ranks import axes_from, ones_behind
 
 HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
@@ -56,8 +57,7 @@ def gathered(doutput, data, indices, axis):
     """The cotangent of what was gathered along an axis, added up where indices repeat."""
     count = op.Reshape(op.Size(indices), [1])
     spread = op.Concat(op.Shape(data, end=axis), count, tail(data, axis), axis=0)
-    behind = data.rank - axis - 1 if axis >= 0 else -axis - 1
-    index = op.Reshape(indices, op.Concat(count, np.ones(behind, np.int64), axis=0), allowzero=1)
+    index = op.Reshape(indices, op.Concat(count, ones_behind(axis, data), axis=0), allowzero=1)
     updates = op.Reshape(doutput, spread, allowzero=1)
     return scatter(zeros_like(data), op.Expand(index, spread), updates, axis, "add")
 
@@ -238,11 +238,11 @@ def unique_vjp(dY, X, indices, *, axis: int | None = None):
 @traced("dpast_cache", "dupdate")
 def tensor_scatter_vjp(dpresent_cache, past_cache, update, write_indices, *, axis: int = -2, mode: str = "linear"):
     """du = dy where u was written, and dx = dy elsewhere; a batch entry b is written from write_indices[b] on."""
-    rank = update.rank
     steps = op.Range(np.int64(0), op.Squeeze(op.Gather(op.Shape(update), [axis]), [0]), np.int64(1))
-    place = op.Unsqueeze(steps, list(range(1, rank - axis % rank)))
+    size = op.Shape(steps)
+    place = op.Reshape(steps, op.Concat(size, ones_behind(axis, update), axis=0), allowzero=1)
     if write_indices is not None:
-        place = op.Unsqueeze(write_indices, list(range(1, rank))) + place
+        place = op.Unsqueeze(write_indices, axes_from(1, update)) + place
     if mode == "circular":
         place = op.Mod(place, op.Gather(op.Shape(past_cache), [axis]))
     index = op.Expand(place, op.Shape(update))

@@ -11,6 +11,10 @@ import numpy as np
 from gradgen.errors import GradientError
 from gradgen.rules.lang import op, traced, vjp
 from gradgen.rules.library import sum_to, transpose_matrix
+from gradgen.rules.ranks import chosen, counted, stated
+
+# So many axes an ellipsis may stand for where inference has lost count of them.
+ELLIPSIS = 4
 
 
 @traced("dA", "dB")
@@ -126,6 +130,24 @@ def einsum_vjp(dOutput, Inputs, *, equation=""):
 
     A subscript that no other operand has is broadcast back; a repeated one spreads along its diagonal.
     """
+    names = equation.replace(" ", "").partition("->")[0].split(",")
+    letters = [len(t.replace("...", "")) for t in names]
+    dotted = [k for k, t in enumerate(names) if "..." in t]
+    known = [Inputs[k].rank - letters[k] for k in dotted if Inputs[k].shape is not None]
+    if dotted and not known:
+        first = dotted[0]
+
+        def trace(rank: int) -> Any:
+            behind = rank - letters[first]
+            given = [
+                counted(x, n + behind) if k in dotted else x
+                for k, (x, n) in enumerate(zip(Inputs, letters, strict=True))
+            ]
+            return tuple(einsum_vjp(dOutput, given, equation=equation))
+
+        return list(chosen(Inputs[first], [letters[first] + k for k in range(ELLIPSIS + 1)], trace))
+    for k, (x, n) in enumerate(zip(Inputs, letters, strict=True)):
+        stated(x, n + known[0] if k in dotted else n)
     terms, output = _subscripts(equation, [x.rank for x in Inputs])
     return [_einsum_operand(k, dOutput, output, Inputs, terms) for k in range(len(Inputs))]
 

@@ -43,23 +43,41 @@ def negativeloglikelihoodloss_vjp(dloss, input, target, weight, loss, *, reducti
     return dinput, _to_weights(index, share, weight, loss, input, reduction)
 
 
+@traced("toutput", "tlog_prob")
+def softmaxcrossentropyloss_jvp(tscores, labels, weights, log_prob, *, reduction="mean", ignore_index=None):
+    """tlog_prob = ts − Σ p·ts: p = exp(log_prob), ts = tscores, Σ over the classes; the loss is linear in log_prob."""
+    tlog_prob = tscores - op.ReduceSum(op.Exp(log_prob) * tscores, CLASSES)
+    return _likelihood(tlog_prob, labels, weights, reduction, ignore_index), tlog_prob
+
+
+@traced("tloss")
+def negativeloglikelihoodloss_jvp(tinput, target, weight, *, reduction="mean", ignore_index=None):
+    """The loss of the tangent."""
+    return _likelihood(tinput, target, weight, reduction, ignore_index)
+
+
+def _likelihood(log_prob, labels, weights, reduction, ignore_index):
+    """The loss that is linear in log_prob; a mean over nothing is 0, as it is for the gradient."""
+    guarded = reduction == "mean" and (weights is not None or ignore_index is not None)
+    attributes = {} if ignore_index is None else {"ignore_index": ignore_index}
+    loss = op.NegativeLogLikelihoodLoss(
+        log_prob,
+        labels,
+        *([] if weights is None else [weights]),
+        reduction="sum" if guarded else reduction,
+        **attributes,
+    )
+    return loss / _total(weights, _kept(labels, weights, log_prob, ignore_index)[2]) if guarded else loss
+
+
 def _cotangents(ct, labels, weights, like, reduction, ignore_index):
     """(index, g, share): the labels with a class axis, 0 where ignored; the cotangent of −log p with and without the
     label's weight, 0 where ignored.
     """
-    index = op.Unsqueeze(labels, CLASSES)
-    kept = weight = None
-    if ignore_index is not None:
-        # A negative one is out of range, and so the only label below 0.
-        keep = op.GreaterOrEqual(index, 0) if ignore_index < 0 else op.Not(op.Equal(index, ignore_index))
-        index = op.Max(index, 0) if ignore_index < 0 else index * mask(keep, index)
-        kept = weight = mask(keep, like)
+    index, kept, weight = _kept(labels, weights, like, ignore_index)
     if weights is None and kept is not None and reduction == "mean" and labels.rank == 1 and like.dtype in WIDE:
         share = op.LpNormalization(kept, axis=0, p=1) * ct  # each label's part of the mean; 0 where all is ignored
         return index, share, share
-    if weights is not None:
-        weight = op.Gather(weights, index)
-        weight = weight if kept is None else weight * kept
     if reduction == "none":
         ct = op.Unsqueeze(ct, CLASSES)
     elif reduction == "mean" and weight is None and labels.size is None and labels.rank == 1 and like.dtype in WIDE:
@@ -71,6 +89,21 @@ def _cotangents(ct, labels, weights, like, reduction, ignore_index):
     elif reduction == "mean":
         ct = ct / _total(weights, weight)
     return index, ct if weight is None else ct * weight, ct if kept is None else ct * kept
+
+
+def _kept(labels, weights, like, ignore_index):
+    """(index, kept, weight): the labels with a class axis, 0 where ignored; 1, or 0 where ignored; the labels' weights."""
+    index = op.Unsqueeze(labels, CLASSES)
+    kept = weight = None
+    if ignore_index is not None:
+        # A negative one is out of range, and so the only label below 0.
+        keep = op.GreaterOrEqual(index, 0) if ignore_index < 0 else op.Not(op.Equal(index, ignore_index))
+        index = op.Max(index, 0) if ignore_index < 0 else index * mask(keep, index)
+        kept = weight = mask(keep, like)
+    if weights is not None:
+        weight = op.Gather(weights, index)
+        weight = weight if kept is None else weight * kept
+    return index, kept, weight
 
 
 def _total(weights, weight):

@@ -8,6 +8,7 @@ import numpy as np
 
 from gradgen.errors import GradientError
 from gradgen.rules.lang import forward, op
+from gradgen.rules.ranks import at_least
 
 FLOAT = 1
 SQRT_HALF_PI_INVERSE = np.float32(2.0 / (math.pi * 0.147))
@@ -72,8 +73,10 @@ def feature_vectorizer(X, *, inputdimensions=None):
     parts = []
     for part, width in zip(X, inputdimensions or [None] * len(X), strict=True):
         part = single(part)
-        part = op.Unsqueeze(part, [1 if width == 1 else 0]) if part.rank == 1 else op.Flatten(part, axis=1)
-        columns = part.shape[1]
+        if width != 1:
+            part = at_least(2, part)
+        part = op.Flatten(part, axis=1)
+        columns = part.shape[1] if part.shape else None
         if width is not None and columns != width:
             part = op.Pad(part, op.Concat([0, 0, 0], op.Sub([width], op.Shape(part, start=1)), axis=0))
         parts.append(part)
@@ -83,7 +86,7 @@ def feature_vectorizer(X, *, inputdimensions=None):
 @forward("Z")
 def array_feature_extractor(X, Y):
     """Z = the elements of the last axis of X that Y counts; a vector is one row."""
-    x = op.Unsqueeze(X, [0]) if X.rank == 1 else X
+    x = at_least(2, X)
     return op.Gather(x, op.Reshape(Y, [-1]), axis=-1)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from gradgen.rules.lang import op, traced
 from gradgen.rules.library import ROWS_CONSTANT, reshape_like, sum_to
+from gradgen.rules.ranks import axes_from
 
 FLOAT, DOUBLE = 1, 11
 
@@ -32,7 +33,7 @@ def _count(x: Any, part: Any) -> Any:
     return op.CastLike(op.Div(op.Size(x), op.Max(op.Size(part), np.int64(1))), part)
 
 
-def _statistics(x: Any, axes: list[int], epsilon: float) -> tuple[Any, Any]:
+def _statistics(x: Any, axes: Any, epsilon: float) -> tuple[Any, Any]:
     """x minus its mean, and 1 ÷ √(variance + ε), over these axes."""
     centred = x - op.ReduceMean(x, axes, keepdims=1)
     variance = op.ReduceMean(centred * centred, axes, keepdims=1)
@@ -51,21 +52,16 @@ def _normalised(x: Any, axes: list[int], epsilon: float) -> tuple[Any, Any]:
     return centred * inverse, inverse
 
 
-def _project(ct: Any, normal: Any, inverse: Any, axes: list[int]) -> Any:
+def _project(ct: Any, normal: Any, inverse: Any, axes: Any) -> Any:
     """The cotangent of x from that of x̂: (ct − mean(ct) − x̂·mean(ct·x̂)) ÷ σ."""
     slope = op.ReduceMean(ct * normal, axes, keepdims=1)
     return (ct - op.ReduceMean(ct, axes, keepdims=1) - normal * slope) * inverse
 
 
-def _trailing(axis: int, x: Any) -> list[int]:
-    """The axes from `axis` on; a negative axis needs no rank."""
-    return list(range(axis, 0)) if axis < 0 else list(range(axis, x.rank))
-
-
 @traced("dX", "dScale", "dB")
 def layer_normalization_vjp__saved(dY, X, Scale, B, InvStdDev, *, axis=-1, epsilon=1e-5):
     """dX = (g − mean(g) − x̂·mean(g·x̂)) ÷ σ with g = dY·Scale; dScale = Σ dY·x̂, dB = Σ dY; 1/σ is saved."""
-    axes = _trailing(axis, X)
+    axes = axes_from(axis, X)
     size = X.shape[axis:] if X.shape else ()
     if size and all(isinstance(d, int) for d in size):
         normal = op.LayerNormalization(X, np.ones(size, X.dtype.numpy()), axis=axis, epsilon=epsilon)
@@ -79,7 +75,7 @@ def layer_normalization_vjp__saved(dY, X, Scale, B, InvStdDev, *, axis=-1, epsil
 def layer_normalization_vjp(dY, dMean, dInvStdDev, X, Scale, B, *, axis=-1, epsilon=1e-5):
     """As the saved form, with the statistics computed again; to X also dMean/n − dInvStdDev·x̂/(n·σ²)."""
     ct, mean_ct, inverse_ct, x, scale = _wide(X, dY, dMean, dInvStdDev, X, Scale)
-    axes = _trailing(axis, X)
+    axes = axes_from(axis, X)
     centred, inverse = _statistics(x, axes, epsilon)
     normal = centred * inverse
     parts = []
@@ -100,7 +96,7 @@ def layer_normalization_vjp(dY, dMean, dInvStdDev, X, Scale, B, *, axis=-1, epsi
 def rms_normalization_vjp(dY, X, scale, *, axis=-1, epsilon=1e-5):
     """dX = (g − x̂·mean(g·x̂)) ÷ rms with g = dY·scale, x̂ = x ÷ rms; dscale = Σ dY·x̂."""
     ct, x, gain = _wide(X, dY, X, scale)
-    axes = _trailing(axis, X)
+    axes = axes_from(axis, X)
     inverse = op.Reciprocal(op.Sqrt(op.ReduceMean(x * x, axes, keepdims=1) + epsilon))
     normal = x * inverse
     g = ct * gain
@@ -111,6 +107,17 @@ def rms_normalization_vjp(dY, X, scale, *, axis=-1, epsilon=1e-5):
 def _column(v: Any, rank: int) -> Any:
     """A value per channel as a factor of [N, C, …]."""
     return v if rank <= 2 else op.Reshape(v, [-1] + [1] * (rank - 2))
+
+
+def _in_three(shape_of: Any, channels: Any, *values: Any) -> list[Any]:
+    """Values of the shape of `shape_of`, [N, C, …] of unknown rank, as [N, C, space]; None stays None."""
+    space = op.ReduceProd(op.Shape(shape_of, start=2), keepdims=1)
+    shape = op.Concat(op.Shape(shape_of, end=1), channels, space, axis=0)
+    found = [None if v is None else op.Reshape(v, shape, allowzero=1) for v in values]
+    for v in found:
+        if v is not None:
+            v.shape = (None,) * 3
+    return found
 
 
 def _over_channels(reduce: Any, x: Any, rank: int) -> Any:
@@ -125,6 +132,12 @@ def batch_normalization_vjp(
     dY, drunning_mean, drunning_var, X, scale, B, input_mean, input_var, *, epsilon=1e-5, momentum=0.9, training_mode=0
 ):  # fmt: skip
     """dX = a·dY, in training mode a·dY + b·(X−μ) + c; per channel dscale = Σ dY·x̂ and dB = Σ dY."""
+    if X.shape is None:
+        flat_ct, flat = _in_three(X, op.Shape(scale), dY, X)
+        operands = (flat_ct, drunning_mean, drunning_var, flat, scale, B, input_mean, input_var)
+        settings = {"epsilon": epsilon, "momentum": momentum, "training_mode": training_mode}
+        dX, *others = batch_normalization_vjp(*operands, **settings)
+        return None if dX is None else reshape_like(dX, X), *others
     rank = X.rank
     ct, mean_ct, var_ct, x, gain, mean, var = _wide(
         X, dY, drunning_mean, drunning_var, X, scale, input_mean, input_var
@@ -178,6 +191,10 @@ def _train(ct: Any, mean_ct: Any, var_ct: Any, x: Any, gain: Any, epsilon: float
 @traced("dX", "dscale", "dbias")
 def group_normalization_vjp(dY, X, scale, *, epsilon=1e-5, num_groups):
     """In each group as LayerNormalization, with g = dY·scale; per channel dscale = Σ dY·x̂, dbias = Σ dY."""
+    if X.shape is None:
+        flat_ct, flat = _in_three(X, op.Shape(X, start=1, end=2), dY, X)
+        dX, *others = group_normalization_vjp(flat_ct, flat, scale, epsilon=epsilon, num_groups=num_groups)
+        return reshape_like(dX, X), *others
     rank = X.rank
     ct, x, gain = _wide(X, dY, X, scale)
     grouped = [0, num_groups, -1]
@@ -191,6 +208,10 @@ def group_normalization_vjp(dY, X, scale, *, epsilon=1e-5, num_groups):
 @traced("dinput", "dscale", "dB")
 def instance_normalization_vjp(doutput, input, scale, *, epsilon=1e-5):
     """In each channel of each image as LayerNormalization; dscale = Σ dY·x̂, dB = Σ dY."""
+    if input.shape is None:
+        flat_ct, flat = _in_three(input, op.Shape(input, start=1, end=2), doutput, input)
+        dinput, *others = instance_normalization_vjp(flat_ct, flat, scale, epsilon=epsilon)
+        return reshape_like(dinput, input), *others
     rank = input.rank
     ct, x, gain = _wide(input, doutput, input, scale)
     axes = list(range(2, rank))
@@ -227,6 +248,9 @@ def _across_channels(x: Any, size: int, before: int) -> Any:
 @traced("dX")
 def lrn_vjp(dY, X, *, size, alpha=1e-4, beta=0.75, bias=1.0):
     """dX = dY·s^(−β) − 2αβ/size·X·Σ dY·X·s^(−β−1), over the channels c whose window holds the element's."""
+    if X.shape is None:
+        flat_ct, flat = _in_three(X, op.Shape(X, start=1, end=2), dY, X)
+        return reshape_like(lrn_vjp(flat_ct, flat, size=size, alpha=alpha, beta=beta, bias=bias), X)
     before = (size - 1) // 2
     base = _across_channels(X * X, size, before) * alpha + bias
     direct = dY * op.Pow(base, -beta)

@@ -1,4 +1,4 @@
-"""Shapes that onnx's inference gets wrong or loses: of Einsum that broadcasts, of Attention, of DFT, of Split."""
+"""Shapes that onnx's inference gets wrong or loses: of Einsum that broadcasts, of Attention, of DFT, of Split, …"""
 
 from __future__ import annotations
 
@@ -120,3 +120,43 @@ CORRECTED: dict[str, Callable[[Mapping[str, Any], Operands, Results], Results]] 
 LOST = {**CORRECTED, "Split": _split}
 """The same for nodes of rules. A model's own Split may feed what wants scalars, and is taken as long as no shape is stated:
 onnxruntime's Range, in the standard's body of AffineGrid."""
+
+
+Ranks = Callable[[Results], int | None]
+
+
+def _same(*positions: int) -> Ranks:
+    """As many dimensions as whichever of these inputs has a known number of them."""
+
+    def rank(shapes: Results) -> int | None:
+        return next((len(shape) for k in positions if k < len(shapes) and (shape := shapes[k]) is not None), None)
+
+    return rank
+
+
+def _always(count: int) -> Ranks:
+    return lambda _: count
+
+
+def _entries(position: int) -> Ranks:
+    """As many dimensions as an input has elements."""
+
+    def rank(shapes: Results) -> int | None:
+        size = (shapes[position] or (None,))[0] if position < len(shapes) else None
+        return size if isinstance(size, int) else None
+
+    return rank
+
+
+RANKS: dict[str, tuple[Ranks, ...]] = {
+    "AffineGrid": (_entries(1),),
+    "Attention": (_same(0, 1, 2), _always(4), _always(4), _always(4)),
+    "Conv": (_same(0, 1),),
+    "ConvTranspose": (_same(0, 1),),
+    "DeformConv": (_same(0, 1, 2, 4),),
+    "GridSample": (_same(0, 1),),
+    "STFT": (_always(4),),
+    "TensorScatter": (_same(0, 1),),
+}
+"""By op: the ranks of the results, from the shapes of the inputs, where inference loses them: with a kernel of unknown
+size, say, or where the first input's rank is lost and another's is not."""

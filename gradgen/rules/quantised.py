@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from gradgen.rules.lang import forward, given, op, traced
 from gradgen.rules.library import reshape_like, sum_to
+from gradgen.rules.ranks import ones_behind
 
 FLOAT = 1
 UINT8 = ir.DataType.UINT8
@@ -31,10 +32,12 @@ def blocks(part, like, axis, block_size):
         before, after = op.Shape(part, end=axis), op.Shape(part, start=axis + 1)
         flat = op.Reshape(wide, op.Concat(before, [-1], after, axis=0))
         return op.Slice(flat, [0], op.Shape(like, start=axis, end=axis + 1), [axis])
-    if part.rank == 0 or part.shape == (1,):
+    if part.shape in ((), (1,)):
         return op.Reshape(part, np.zeros(0, np.int64))
-    trailing = like.rank - 1 - axis % like.rank
-    return op.Reshape(part, [-1, *[1] * trailing]) if trailing else part
+    behind = ones_behind(axis if axis < 0 or like.shape is None else axis - like.rank, like)
+    if part.shape is not None and isinstance(behind, np.ndarray) and not behind.size:
+        return part
+    return op.Reshape(part, op.Concat([-1], behind, axis=0))
 
 
 def unblock(ct, part, like, axis, block_size):
@@ -51,7 +54,7 @@ def unblock(ct, part, like, axis, block_size):
         before, after = op.Shape(like, end=axis), op.Shape(like, start=axis + 1)
         grouped = op.Reshape(padded, op.Concat(before, [-1, block_size], after, axis=0))
         return op.ReduceSum(grouped, [axis + 1], keepdims=0)
-    if part.rank == 0 or part.shape == (1,):
+    if part.shape in ((), (1,)):
         return reshape_like(op.ReduceSum(ct, keepdims=0), part)
     return sum_to(op.ReduceSum(ct, [i for i in range(like.rank) if i != axis % like.rank], keepdims=0), part)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gradgen.rules.lang import op, same_dim, traced
+from gradgen.rules.ranks import of_rank
 
 FLOAT, DOUBLE = 1, 11
 CORNER = ("asymmetric", "floor")
@@ -23,7 +24,14 @@ def _given(x: Any) -> bool:
     return x is not None and x.shape != (0,)
 
 
+def _rank(given: dict[str, Any]) -> int | None:
+    """The rank where scales or sizes have an element for each axis."""
+    entries = [given[n].shape[0] for n in ("scales", "sizes") if _given(given[n]) and given[n].shape]
+    return entries[0] if entries and isinstance(entries[0], int) and not given.get("axes") else None
+
+
 @traced("dX")
+@of_rank("dY", "X", ranks=(1, 2, 3, 4, 5), known=_rank)
 def resize_vjp(
     dY, X, roi, scales, sizes, *, antialias=0, axes=None, coordinate_transformation_mode="half_pixel",
     cubic_coeff_a=-0.75, exclude_outside=0, extrapolation_value=0.0, keep_aspect_ratio_policy="stretch",

@@ -5,7 +5,7 @@ A pattern sees only nodes that gradgen has linked; forward nodes stay, so that p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,20 +17,21 @@ from gradgen.rules.lang import same_shape
 
 Pattern = Callable[[ir.Node, Any], ir.Value | None]
 PATTERNS: dict[str, list[Pattern]] = {}
+LAST: dict[str, list[Pattern]] = {}  # what the others would not see through
 
 PASSES = 4
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
-def pattern(*op_types: str) -> Callable[[Pattern], Pattern]:
-    """Register a pattern for nodes of these types.
+def pattern(*op_types: str, last: bool = False) -> Callable[[Pattern], Pattern]:
+    """Register a pattern for nodes of these types; `last` for one that applies when no other does any more.
 
     `fn(node, linker)` returns the value that takes the place of the node's result, or None.
     """
 
     def register(fn: Pattern) -> Pattern:
         for op_type in op_types:
-            PATTERNS.setdefault(op_type, []).append(fn)
+            (LAST if last else PATTERNS).setdefault(op_type, []).append(fn)
         return fn
 
     return register
@@ -43,22 +44,28 @@ def rewrite(graph: ir.Graph, linker: Any) -> bool:
     """
     applied = False
     for _ in range(PASSES):
-        changed = False
-        for node in graph:
-            patterns = PATTERNS.get(node.op_type)
-            if patterns is None or node.domain or not linked(node):
-                continue
-            if not is_read(node.outputs[0]):
-                continue
-            place = linker.anchored(node)
-            for fn in patterns:
-                value = fn(node, place)
-                if value is not None and _replace(node.outputs[0], value):
-                    _drop(node, graph)
-                    applied = changed = True
-                    break
-        if not changed:
+        if not _once(PATTERNS, graph, linker):
             break
+        applied = True
+    return _once(LAST, graph, linker) or applied
+
+
+def _once(registered: Mapping[str, list[Pattern]], graph: ir.Graph, linker: Any) -> bool:
+    """One pass of patterns over a graph; whether any applied."""
+    applied = False
+    for node in graph:
+        patterns = registered.get(node.op_type)
+        if patterns is None or node.domain or not linked(node):
+            continue
+        if not is_read(node.outputs[0]):
+            continue
+        place = linker.anchored(node)
+        for fn in patterns:
+            value = fn(node, place)
+            if value is not None and _replace(node.outputs[0], value):
+                _drop(node, graph)
+                applied = True
+                break
     return applied
 
 
@@ -95,7 +102,7 @@ def only_reader(value: ir.Value) -> bool:
     return len(value.uses()) == 1 and not value.is_graph_output()
 
 
-def _producer(value: ir.Value | None, op_types: tuple[str, ...]) -> ir.Node | None:
+def own_producer(value: ir.Value | None, op_types: tuple[str, ...]) -> ir.Node | None:
     """The linked node of one of these types that computes a value which nothing else reads."""
     node = value.producer() if value is not None else None
     if node is None or value is None or node.domain or node.op_type not in op_types:
@@ -114,7 +121,7 @@ def _target(value: ir.Value) -> np.ndarray | None:
 @pattern(*VIEWS)
 def adjacent_views(node: ir.Node, linker: Any) -> ir.Value | None:
     """A view of a view is one Reshape, or nothing."""
-    first = _producer(node.inputs[0], VIEWS)
+    first = own_producer(node.inputs[0], VIEWS)
     if first is None or first.inputs[0] is None:
         return None
     source, result = first.inputs[0], node.outputs[0]
@@ -129,8 +136,8 @@ def adjacent_views(node: ir.Node, linker: Any) -> ir.Value | None:
 @pattern(*VIEWS)
 def transposed_units(node: ir.Node, linker: Any) -> ir.Value | None:
     """A Transpose between views that only insert and drop axes of size 1 is one without these axes, or nothing."""
-    middle = _producer(node.inputs[0], ("Transpose",))
-    first = _producer(middle.inputs[0], ("Unsqueeze",)) if middle is not None else None
+    middle = own_producer(node.inputs[0], ("Transpose",))
+    first = own_producer(middle.inputs[0], ("Unsqueeze",)) if middle is not None else None
     if middle is None or first is None or "perm" not in middle.attributes:
         return None
     source, widened, target = first.inputs[0], ir_shape(first.outputs[0]), _target(node.outputs[0])
@@ -152,8 +159,8 @@ def transposed_units(node: ir.Node, linker: Any) -> ir.Value | None:
 @pattern("Reshape")
 def interleaved_parts(node: ir.Node, linker: Any) -> ir.Value | None:
     """Parts stacked on an axis of their own that is then moved next to another and merged with it are their Concat."""
-    middle = _producer(node.inputs[0], ("Transpose",))
-    stack = _producer(middle.inputs[0], ("Concat",)) if middle is not None else None
+    middle = own_producer(node.inputs[0], ("Transpose",))
+    stack = own_producer(middle.inputs[0], ("Concat",)) if middle is not None else None
     if middle is None or stack is None or "perm" not in middle.attributes:
         return None
     result, moved = ir_shape(node.outputs[0]), ir_shape(middle.outputs[0])
@@ -193,7 +200,7 @@ def cancelled_transposes(node: ir.Node, linker: Any) -> ir.Value | None:
     source, result = first.inputs[0], node.outputs[0]
     if perm == sorted(perm):
         return source
-    if _producer(node.inputs[0], ("Transpose",)) is None:
+    if own_producer(node.inputs[0], ("Transpose",)) is None:
         return None
     return linker.node("Transpose", [source], result, f"{result.name}/transposed", perm=perm)
 
@@ -201,7 +208,7 @@ def cancelled_transposes(node: ir.Node, linker: Any) -> ir.Value | None:
 @pattern("Transpose")
 def transposed_product(node: ir.Node, linker: Any) -> ir.Value | None:
     """The Transpose of a matrix product without addend is the product of the transposed factors."""
-    product = _producer(node.inputs[0], ("Gemm",))
+    product = own_producer(node.inputs[0], ("Gemm",))
     if product is None or (len(product.inputs) > 2 and product.inputs[2] is not None):
         return None
     flags = [1 - (a.as_int() if (a := product.attributes.get(k)) is not None else 0) for k in ("transB", "transA")]
@@ -216,8 +223,8 @@ def transposed_product(node: ir.Node, linker: Any) -> ir.Value | None:
 def mask_behind_pool(node: ir.Node, linker: Any) -> ir.Value | None:
     """A mask [x > t] on what is spread to the maxima of x's windows is the mask [max > t] before it is spread."""
     for spread, masked in (node.inputs, node.inputs[::-1]):
-        unpool, cast = _producer(spread, ("MaxUnpool",)), _producer(masked, ("Cast",))
-        greater = _producer(cast.inputs[0], ("Greater",)) if cast is not None else None
+        unpool, cast = own_producer(spread, ("MaxUnpool",)), own_producer(masked, ("Cast",))
+        greater = own_producer(cast.inputs[0], ("Greater",)) if cast is not None else None
         if unpool is None or cast is None or greater is None or unpool.inputs[1] is None:
             continue
         pooled = _maxima(unpool.inputs[1], greater.inputs[0])
@@ -233,26 +240,6 @@ def mask_behind_pool(node: ir.Node, linker: Any) -> ir.Value | None:
         kept = linker.node("Mul", [ct, factor], pooled, f"{base}/kept")
         attributes = {k: a.value for k, a in unpool.attributes.items()}
         return linker.node("MaxUnpool", [kept, *unpool.inputs[1:]], node.outputs[0], f"{base}/spread", **attributes)
-    return None
-
-
-@pattern("Add", "Mul", "Sub", "Div")
-def needless_expand(node: ir.Node, linker: Any) -> ir.Value | None:
-    """An operand that is expanded to the shape that the other one has anyway is broadcast by the op itself."""
-    result = ir_shape(node.outputs[0])
-    for k, other in ((0, node.inputs[1]), (1, node.inputs[0])):
-        operand = node.inputs[k]
-        expand = operand.producer() if operand is not None else None
-        if expand is None or expand.op_type != "Expand" or expand.domain or not linked(expand) or other is None:
-            continue
-        source = expand.inputs[0]
-        if source is not None and source is not other and same_shape(ir_shape(other), result):
-            inputs = [source, other] if k == 0 else [other, source]
-            total = node.metadata_props.get("gradgen.sum")
-            value = linker.node(node.op_type, inputs, node.outputs[0], f"{node.outputs[0].name}/broadcast")
-            if total and (producer := value.producer()) is not None:
-                producer.metadata_props["gradgen.sum"] = total
-            return value
     return None
 
 
@@ -350,7 +337,7 @@ def _summands(node: ir.Node) -> list[ir.Value]:
 
 def _span(value: ir.Value, linker: Any) -> tuple[int, int, int, ir.Value] | None:
     """Axis, start, size and content of a part that is zero-padded along one axis."""
-    pad = _producer(value, ("Pad",))
+    pad = own_producer(value, ("Pad",))
     if pad is None or len(pad.inputs) < 2 or pad.inputs[0] is None or pad.inputs[1] is None:
         return None
     if "mode" in pad.attributes and pad.attributes["mode"].as_string() != "constant":
@@ -393,3 +380,6 @@ def moved_off_int8(node: ir.Node, linker: Any) -> ir.Value | None:
     result = node.outputs[0]
     attributes = {name: attr.value for name, attr in node.attributes.items()}
     return linker.node(node.op_type, [copy, *node.inputs[1:]], result, f"{result.name}/moved", **attributes)
+
+
+from gradgen.rules import rewrites_sums  # noqa: E402, F401  (registers its patterns)

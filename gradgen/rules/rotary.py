@@ -9,6 +9,7 @@ import numpy as np
 from gradgen.rules.index import gathered
 from gradgen.rules.lang import op, traced
 from gradgen.rules.library import reshape_like, sum_to
+from gradgen.rules.ranks import of_rank, stated
 
 END = np.iinfo(np.int64).max
 
@@ -33,6 +34,7 @@ def _paired(first: Any, second: Any) -> Any:
 
 
 @traced("dX", "dcos_cache", "dsin_cache")
+@of_rank("dY", "X", ranks=(3, 4), known=lambda given: None if given.get("num_heads") else 4)
 def rotary_embedding_vjp(
     dY, X, cos_cache, sin_cache, position_ids, *, interleaved=0, num_heads=None, rotary_embedding_dim=0
 ):  # fmt: skip
@@ -40,6 +42,8 @@ def rotary_embedding_vjp(
 
     dcos = Σ dy₁·x₁ + dy₂·x₂, dsin = Σ dy₂·x₁ − dy₁·x₂, over heads and the places that read an entry of the caches.
     """
+    for cache in (cos_cache, sin_cache):
+        stated(cache, 3 if position_ids is None else 2)
     ct, x, heads = dY, X, 1
     if X.rank == 3:
         size = op.Div(op.Shape(X, start=2), np.asarray([num_heads]))

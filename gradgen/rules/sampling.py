@@ -8,6 +8,7 @@ import numpy as np
 
 from gradgen.rules.lang import op, traced
 from gradgen.rules.library import zeros_like
+from gradgen.rules.ranks import of_rank, windowed
 from gradgen.rules.sampling_parts import Sampling, count, flattened, like, moved, sample, wide
 from gradgen.rules.sampling_regions import (
     as_one_image,
@@ -23,6 +24,7 @@ from gradgen.rules.sampling_regions import (
 
 
 @traced("dX", "dgrid")
+@of_rank("dY", "X", "grid", ranks=(3, 4, 5))
 def grid_sample_vjp(dY, X, grid, *, mode="linear", padding_mode="zeros", align_corners=0):
     """Y = Σ w(p)·X[i(p)] over the taps of p: dX = w·dY added up at i; dp = Σ w'·(dY·X[i]), and dgrid = dp·∂p/∂grid."""
     dims, space = X.rank - 2, op.Shape(X, start=2)
@@ -48,6 +50,7 @@ def _pixels(places: Any, sizes: Any, aligned: int) -> tuple[Any, Any]:
 
 
 @traced("dtheta")
+@of_rank("dgrid", ranks=(4, 5), known=lambda given: (given["size"].shape or [None])[0])
 def affine_grid_vjp(dgrid, theta, size, *, align_corners=0):
     """dθ = dgridᵀ·[base, 1], where the base is the grid of the identity."""
     dims = dgrid.rank - 2
@@ -113,9 +116,13 @@ def deform_conv_defaults(attributes: dict[str, Any], values: dict[str, Any]) -> 
 
 
 @traced("dX", "dW", "doffset", "dB", "dmask")
-def deform_conv_vjp(dY, X, W, offset, B, mask, *, strides, dilations, pads, group=1, offset_group=1):
+@of_rank("dY", "X", "W", "offset", "mask", ranks=(3, 4, 5), known=windowed)
+def deform_conv_vjp(
+    dY, X, W, offset, B, mask, *, strides=None, dilations=None, pads=None, group=1, offset_group=1
+):  # fmt: skip
     """Y = W·(m·S) + B, where S = Σ w(p)·X[i(p)] is X sampled at p = base + offset, a place for each kernel element."""
     dims, ct = X.rank - 2, wide(dY)
+    strides, dilations, pads = strides or [1] * dims, dilations or [1] * dims, pads or [0] * 2 * dims
     base = _window_places(op.Shape(W, start=2), op.Shape(offset, start=2), dims, strides, dilations, pads)
     taken, apart = _deformed(wide(X), wide(offset), base, count(W, 2), dims, offset_group)
     sampled = taken.value()

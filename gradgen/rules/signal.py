@@ -10,6 +10,7 @@ import onnx_ir as ir
 from gradgen.rules.index import scatter
 from gradgen.rules.lang import op, traced
 from gradgen.rules.library import reshape_like, zeros_like
+from gradgen.rules.ranks import leading
 
 CONJUGATE = np.asarray([1, -1], np.float32)
 
@@ -60,7 +61,7 @@ def dft_vjp(doutput, input, dft_length, axis, *, inverse=0, onesided=0):
         result = op.Slice(result, [0], op.Shape(input, start=-1), [-1]) / op.CastLike(length, input)
         reached = length / 2 + 1 if onesided else length
         if onesided:
-            shape = op.ScatterElements(np.ones(input.rank, np.int64), place, reached, axis=0)
+            shape = op.ScatterElements(op.Expand(np.int64(1), op.Shape(op.Shape(input))), place, reached, axis=0)
             result = result * op.Reshape(op.CastLike(_times(length, reached), input), shape)
     if dft_length is None:
         return result
@@ -79,7 +80,8 @@ def _times(length: Any, bins: Any) -> Any:
 @traced("dsignal", "dwindow")
 def stft_vjp(doutput, signal, frame_step, window, frame_length, *, onesided=1):
     """With f the frames and z the conjugate transform of dy: dsignal = Σ z·w over the frames; dw = Σ z·f."""
-    samples = signal if signal.rank == 3 else op.Unsqueeze(signal, [2])
+    # A real signal may leave out its last axis, of one element.
+    samples = signal if signal.shape is not None and signal.rank == 3 else leading(signal, 2)
     whole = op.Shape(signal, start=1, end=2)
     length = whole if frame_length is None else _one(frame_length)
     length = length if window is None else op.Shape(window)

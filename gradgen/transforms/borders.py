@@ -9,22 +9,12 @@ from itertools import accumulate
 import onnx_ir as ir
 
 from gradgen.engine.subgraphs import operands
-
-OPEN = 32
-"""What a dimension of unknown size counts: segments are compared with each other, so that only its scale matters."""
+from gradgen.transforms.partition import size_of
 
 
 def is_cheap(value: ir.Value) -> bool:
     """Whether a value holds sizes or indices: integers along one axis at most."""
     return value.dtype is not None and value.dtype.is_integer() and value.shape is not None and len(value.shape) <= 1
-
-
-def size_of(value: ir.Value) -> float:
-    """The bytes of a value, with a guess for what is not known."""
-    count = 1
-    for size in value.shape if value.shape is not None else (OPEN, OPEN):
-        count *= size if isinstance(size, int) else OPEN
-    return count * (value.dtype.itemsize if value.dtype is not None else 4)
 
 
 def choose(

@@ -106,7 +106,7 @@ def hvp(
         # no true derivatives too (straight-through), where a Hessian is not symmetric.
         graph.outputs.extend(call.sources)  # what is read for its shape alone stays
         asked = list(dict.fromkeys(v for v in gradients if v is not None))
-        pushed, replaced = push_forward(graph, call.sources, asked, vectors, linker)
+        pushed, replaced = push_forward(graph, call.sources, asked, vectors, linker, alone=False)
         call.replace(replaced)
         refuse_nonlinear(linker)
         products = dict(zip(asked, pushed, strict=True))

@@ -18,6 +18,7 @@ from gradgen.engine.link import Linker
 from gradgen.engine.simplify import remove_unused
 from gradgen.engine.subgraphs import operands
 from gradgen.engine.values import Shape
+from gradgen.rules import guards
 from gradgen.rules.lang import same_shape
 from gradgen.rules.library import expand_like
 
@@ -92,50 +93,21 @@ def _settle_guards(graph: ir.Graph, depending: set[ir.Value], alike: Alike, link
     for node in graph:
         if node.domain or len(node.outputs) != 1 or not any(v in depending for v in node.inputs):
             continue
-        content = _content(node, depending, known, linker)
+        contents = [known.get(v) if v is not None else None for v in node.inputs]
+        zeros_at = [_is_zero(v, linker) for v in node.inputs]
+        content = guards.answer(node.op_type, contents, zeros_at, node.outputs[0].dtype)
+        passed = None if content is not None else guards.passed(node.op_type, contents)
         if content is not None:
             known[node.outputs[0]] = content
-        elif (passed := _passed(node, known)) is not None:
+        elif passed is not None and (value := node.inputs[passed]) is not None:
             result = node.outputs[0]
-            if not same_shape(ir_shape(passed), ir_shape(result)):
+            if not same_shape(ir_shape(value), ir_shape(result)):
                 if (like := alike.find(result)) is None:
                     continue
-                passed = linker.anchored(node).library(expand_like, passed, like)
-            result.replace_all_uses_with(passed)
-
-
-def _content(
-    node: ir.Node, depending: set[ir.Value], known: dict[ir.Value, np.ndarray], linker: Linker
-) -> np.ndarray | None:
-    """The one number that a node gives everywhere, or None."""
-    contents = [known.get(v) if v is not None else None for v in node.inputs]
-    kind = node.outputs[0].dtype
-    match node.op_type:
-        case "Equal" if any(_is_zero(v, linker) for v in node.inputs):
-            return np.asarray(False)
-        case "Cast" if contents[0] is not None and kind is not None:
-            return contents[0].astype(kind.numpy())
-        case "Cast" if kind == ir.DataType.BOOL:
-            return np.asarray(True)
-        case "And" if any(c is not None and not c for c in contents):
-            return np.asarray(False)
-        case "Or" if any(c is not None and c for c in contents):
-            return np.asarray(True)
-        case "Not" if contents[0] is not None:
-            return np.asarray(not contents[0])
-    return None
+                value = linker.anchored(node).library(expand_like, value, like)
+            result.replace_all_uses_with(value)
 
 
 def _is_zero(value: ir.Value | None, linker: Linker) -> bool:
     content: Any = None if value is None else linker.knowledge.constant(value)
     return content is not None and not np.any(content)
-
-
-def _passed(node: ir.Node, known: dict[ir.Value, np.ndarray]) -> ir.Value | None:
-    """The operand that a node passes on as it is because of what is known of another one, or None."""
-    contents = [known.get(v) if v is not None else None for v in node.inputs]
-    if node.op_type == "Add":
-        return next((node.inputs[1 - k] for k, c in enumerate(contents) if c is not None and not c), None)
-    if node.op_type == "Where" and contents[0] is not None:
-        return node.inputs[1 if contents[0] else 2]
-    return None

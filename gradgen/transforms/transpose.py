@@ -1,8 +1,9 @@
 """The transpose of the backward pass: tangents of values from the reverse rules, which are linear in the cotangent.
 
 The backward pass is derived for cotangents that stand for none in particular, and then with respect to these; what is
-left of it is what does not depend on them. An op that is linear in what varies is its own jvp: there the first pass
-leaves a mark in the graph, an internal node, and the second one writes the op again, on tangents.
+left of it is what does not depend on them. An op that is linear in what varies is its own jvp, and a row may have a rule
+for the tangents: there the first pass leaves a mark in the graph, an internal node, and the second one writes the op
+again, on tangents, or links that rule.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import onnx_ir as ir
 from gradgen.engine.compound import add, zeros
 from gradgen.engine.derive import derive, plan_graph
 from gradgen.engine.link import Linker
-from gradgen.engine.plan import Step
+from gradgen.engine.plan import Step, tangent_form
 from gradgen.engine.registry import Registry
 from gradgen.engine.rows import Form, Row
 from gradgen.engine.values import is_float
@@ -29,7 +30,7 @@ MARK = "Pulled"
 
 def push_forward(
     graph: ir.Graph, sources: Sequence[ir.Value], targets: Sequence[ir.Value], tangents: Sequence[ir.Value],
-    linker: Linker,
+    linker: Linker, *, alone: bool = True,
 ) -> tuple[list[ir.Value | None], dict[ir.Value, ir.Value]]:  # fmt: skip
     """Append to a graph the tangents of its targets.
 
@@ -39,12 +40,14 @@ def push_forward(
         targets: the values whose tangents are wanted.
         tangents: those of the sources.
         linker: the linker of the graph, whose registry is one of `with_mark`.
+        alone: whether the graph holds no gradient yet, which may have computed what the tangents need.
 
     Returns:
         the tangent of each target, None where one does not depend on the sources; and the values of the graph that
         were replaced by others.
     """
-    linker.knowledge.purposes.add("transposed")
+    purposes = {"transposed", "pushed"} if alone else {"transposed"}
+    linker.knowledge.purposes.update(purposes)
     steps, replaced = plan_graph(graph, sources, targets, linker)
     targets = [replaced.get(v, v) for v in targets]
     free = [linker.value(f"{v.name}/any", v) for v in targets]
@@ -59,7 +62,7 @@ def push_forward(
     found = reverse(steps, dict(zip(targets, free, strict=True)), linker, pull_alike)
     alike.learn([(v, ct) for v in found.values() if (ct := found.total(v)) is not None])
     cotangents = [found.total(replaced.get(v, v)) for v in sources]
-    linker.knowledge.purposes.discard("transposed")
+    linker.knowledge.purposes.difference_update(purposes)
     results, _ = derive(graph, free, weighed(cotangents, tangents, linker), linker)
     kept = [v for v in results if v is not None]
     graph.outputs.extend(kept)
@@ -83,24 +86,26 @@ def with_mark(registry: Registry) -> Registry:
     return registry.extended(_MARKED)
 
 
-# Ops that are their own jvp
+# Ops that are their own jvp, and rules for tangents
 
 
 def _pull(step: Step, incoming: Sequence[ir.Value | None], linker: Linker) -> Sequence[Pair]:
-    """Apply a step's rule, or where the op is linear in what varies leave a mark."""
-    calls = _linear_calls(step)
+    """Apply a step's rule, or leave a mark where its tangents are not the transpose of that."""
+    varying = [k for k, v in enumerate(step.inputs) if v in step.active and v is not None and is_float(v.dtype)]
+    form = tangent_form(step, varying, linker)
+    calls = _linear_calls(step, varying) if form is None else [varying]
     if calls is None:
         return list(pull(step, incoming, linker))
     operands = list(dict.fromkeys(v for call in calls for k in call if (v := step.inputs[k]) is not None))
     names = [linker.names.unique(f"{step.origin}/{v.name}/any") for v in operands]
     outputs = [ir.Value(name=n, type=v.type, shape=v.shape) for n, v in zip(names, operands, strict=True)]
     node = ir.Node(INTERNAL, MARK, list(incoming), outputs=outputs, name=linker.names.unique(f"{step.origin}/{MARK}"))
-    node.meta.update({"step": step, "operands": operands, "calls": calls})
+    node.meta.update({"step": step, "operands": operands, "calls": calls, "form": form})
     linker.append(node)
     return list(zip(operands, outputs, strict=True))
 
 
-def _linear_calls(step: Step) -> list[list[int]] | None:
+def _linear_calls(step: Step, varying: Sequence[int]) -> list[list[int]] | None:
     """The calls of the op whose sum is its jvp: for each the positions of the inputs that give way to tangents.
 
     None where the op is not linear in what varies.
@@ -108,7 +113,6 @@ def _linear_calls(step: Step) -> list[list[int]] | None:
     row, inputs = step.row, step.inputs
     if not row.linear or step.form.fwd is not None:
         return None
-    varying = [k for k, v in enumerate(inputs) if v in step.active and v is not None and is_float(v.dtype)]
     calls = []
     while varying:
         group = _group(row, varying[0])
@@ -131,10 +135,13 @@ def _group(row: Row, position: int) -> dict[str, bool]:
 
 
 def _apply(context) -> Iterator[Pair]:
-    """The tangents of a marked step's outputs: the sum of calls of the op, in each of which some inputs are tangents."""
+    """The tangents of a marked step's outputs: by the row's rule, or the sum of calls of the op on tangents of inputs."""
     node, linker = context.node, context.linker
     step: Step = node.meta["step"]
     given = dict(zip(node.meta["operands"], context.cotangents, strict=True))
+    if node.meta["form"] is not None:
+        yield from _linked(step, node.meta["form"], given, node.inputs, linker)
+        return
     totals: dict[int, ir.Value] = {}
     for call in node.meta["calls"]:
         tangents = {k: given[step.inputs[k]] for k in call}
@@ -143,6 +150,20 @@ def _apply(context) -> Iterator[Pair]:
         for k, tangent in _call(step, tangents, node.inputs, linker).items():
             totals[k] = add(linker, [totals[k], tangent], step.outputs[k]) if k in totals else tangent
     yield from ((node.inputs[k], tangent) for k, tangent in totals.items())
+
+
+def _linked(
+    step: Step, form: Form, given: Mapping[ir.Value, ir.Value | None], wanted: Sequence[ir.Value | None], linker: Linker
+) -> Iterator[Pair]:
+    """The wanted tangents of a step's outputs by a rule for them, with the cotangents whose places they take."""
+    row = step.row
+    if all(t is None for t in given.values()):
+        return
+    tangents = {f"t{row.input_name(k)}": given.get(v) for k, v in enumerate(step.inputs) if v is not None}
+    arguments = {n: tangents[n] if n in tangents else step.operand(n) for n in form.reads}
+    names = {f"t{row.output_name(k)}": ct for k, ct in enumerate(wanted) if ct is not None}
+    results = linker.vjp(form, arguments, step.attributes, dict.fromkeys(names, True), {}, step.origin)
+    yield from ((ct, results[n]) for n, ct in names.items() if results[n] is not None)
 
 
 def _call(

@@ -1,0 +1,175 @@
+"""Rewrites of sums, as the terms of a tangent and the contributions to a cotangent make them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from gradgen.engine.contract import ir_shape
+from gradgen.engine.surgery import remove_node
+from gradgen.rules.lang import same_shape
+from gradgen.rules.rewrites import linked, only_reader, own_producer, pattern
+
+# Ops that are linear in an input, by its position: a sign moves through them, without a change of a bit.
+SIGNED = {
+    **dict.fromkeys(("Mul", "MatMul", "Div"), (0, 1)),
+    **dict.fromkeys(("ReduceSum", "ReduceMean", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten"), (0,)),
+    **dict.fromkeys(("Expand", "Neg"), (0,)),
+}
+SUMMED = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+TERMS = 4  # of one Sum, as all of them are held until it is computed
+
+
+@pattern("Add")
+def negated_addend(node: ir.Node, linker: Any) -> ir.Value | None:
+    """What is computed from a negated value, and is linear in it, is subtracted instead."""
+    for k in (1, 0):
+        value, other = node.inputs[k], node.inputs[1 - k]
+        found = _negation(value)
+        if found is None or other is value:
+            continue
+        negation, reader = found
+        if reader is None:
+            value = negation.inputs[0]
+        else:
+            first, position = reader
+            first.replace_input_with(position, negation.inputs[0])
+            remove_node(negation)
+        return linker.node("Sub", [other, value], node.outputs[0], f"{node.outputs[0].name}/difference")
+    return None
+
+
+def _negation(value: ir.Value | None) -> tuple[ir.Node, tuple[ir.Node, int] | None] | None:
+    """The Neg that a value's sign comes from, behind nodes that nothing else reads, and which of these reads it where."""
+    pending: list[tuple[ir.Value | None, tuple[ir.Node, int] | None]] = [(value, None)]
+    while pending:
+        operand, reader = pending.pop()
+        node = own_producer(operand, tuple(SIGNED))
+        if node is None:
+            continue
+        if node.op_type == "Neg":
+            return node, reader
+        pending.extend((node.inputs[k], (node, k)) for k in reversed(SIGNED[node.op_type]))
+    return None
+
+
+@pattern("Add")
+def addend_of_product(node: ir.Node, linker: Any) -> ir.Value | None:
+    """What is added to a matrix product is the addend of its Gemm: an input of the model, or a term of one tangent.
+
+    Not what the product of another node gives: the product would be computed where the sum is, and until then hold its
+    factors, as those of a weight's gradient in all layers that share it.
+    """
+    result = ir_shape(node.outputs[0])
+    for product, other in (node.inputs, node.inputs[::-1]):
+        gemm = own_producer(product, ("Gemm",))
+        if gemm is None or product is None or other is None or other is product:
+            continue
+        if len(gemm.inputs) > 2 and gemm.inputs[2] is not None or not _together(gemm, other.producer()):
+            continue
+        if not same_shape(ir_shape(product), result) or not _spreads(ir_shape(other), result):
+            continue
+        attributes = {k: a.value for k, a in gemm.attributes.items() if k != "beta"}
+        inputs = [*gemm.inputs[:2], other]
+        return linker.node("Gemm", inputs, node.outputs[0], f"{node.outputs[0].name}/product", **attributes)
+    return None
+
+
+def _together(node: ir.Node, other: ir.Node | None) -> bool:
+    """Whether a node gives a term of the tangent of which another one gives a term too; or there is no other one."""
+    marks = [node.metadata_props.get(k) for k in ("gradgen.rule", "gradgen.node")]
+    return (
+        other is None
+        or marks[0] == "linear"
+        and marks == [other.metadata_props.get(k) for k in ("gradgen.rule", "gradgen.node")]
+    )
+
+
+def _spreads(shape: Any, result: Any) -> bool:
+    """Whether a shape is known to be broadcast to another one, and not the other way round."""
+    if shape is None or result is None or len(shape) > len(result):
+        return False
+    return all(d == 1 or same_shape((d,), (r,)) for d, r in zip(shape[::-1], result[::-1], strict=False))
+
+
+@pattern("Mul")
+def mean_of_sum(node: ir.Node, linker: Any) -> ir.Value | None:
+    """A sum over axes of known sizes, divided by the number of its terms, is their mean."""
+    for total, factor in (node.inputs, node.inputs[::-1]):
+        reduced = own_producer(total, ("ReduceSum",))
+        scale = None if factor is None else linker.knowledge.constant(factor)
+        if reduced is None or total is None or scale is None or scale.size != 1:
+            continue
+        shape = ir_shape(reduced.inputs[0]) if reduced.inputs[0] is not None else None
+        axes = linker.knowledge.constant(reduced.inputs[1]) if len(reduced.inputs) > 1 and reduced.inputs[1] else None
+        if shape is None or axes is None or not axes.size or not same_shape(ir_shape(total), ir_shape(node.outputs[0])):
+            continue
+        sizes = [shape[int(a)] for a in axes.reshape(-1)]
+        if not all(isinstance(d, int) and d > 0 for d in sizes):
+            continue
+        count = int(np.prod([d for d in sizes if isinstance(d, int)]))
+        if scale.reshape(()) != np.asarray(1 / count, scale.dtype):
+            continue
+        attributes = {k: a.value for k, a in reduced.attributes.items()}
+        return linker.node("ReduceMean", reduced.inputs, node.outputs[0], f"{node.outputs[0].name}/mean", **attributes)
+    return None
+
+
+@pattern("Add", "Mul", "Sub", "Div")
+def needless_expand(node: ir.Node, linker: Any) -> ir.Value | None:
+    """An operand that is expanded to the shape that the other one has anyway is broadcast by the op itself.
+
+    So is one that gets leading axes of size 1.
+    """
+    result = ir_shape(node.outputs[0])
+    for k, other in ((0, node.inputs[1]), (1, node.inputs[0])):
+        operand = node.inputs[k]
+        expand = operand.producer() if operand is not None else None
+        if expand is None or expand.domain or not linked(expand) or other is None:
+            continue
+        source, shape = expand.inputs[0] if expand.inputs else None, ir_shape(other)
+        expanded = expand.op_type == "Expand" and same_shape(shape, result)
+        if source is None or source is other or not (expanded or _leads(expand, shape, linker)):
+            continue
+        inputs = [source, other] if k == 0 else [other, source]
+        total = node.metadata_props.get("gradgen.sum")
+        value = linker.node(node.op_type, inputs, node.outputs[0], f"{node.outputs[0].name}/broadcast")
+        if total and (producer := value.producer()) is not None:
+            producer.metadata_props["gradgen.sum"] = total
+        return value
+    return None
+
+
+def _leads(node: ir.Node, beside: Any, linker: Any) -> bool:
+    """Whether a node does no more than to add leading axes, of which a shape beside its result has no fewer."""
+    if node.op_type != "Unsqueeze" or beside is None:
+        return False
+    wide, axes = ir_shape(node.outputs[0]), linker.knowledge.constant(node.inputs[1])
+    if wide is None or axes is None or len(beside) < len(wide):
+        return False
+    return sorted(int(a) % len(wide) for a in axes) == list(range(axes.size))
+
+
+@pattern("Add", last=True)
+def nested_sum(node: ir.Node, linker: Any) -> ir.Value | None:
+    """A sum to which one after the other was added is one Sum, which adds in that order; last, as others look for pairs."""
+    result = node.outputs[0]
+    if result.dtype not in SUMMED or (only_reader(result) and any(_is_sum(u.node) for u in result.uses())):
+        return None
+    terms: list[ir.Value | None] = []
+    inner: ir.Node | None = node
+    while inner is not None and len(terms) < TERMS - 1:
+        one, other = inner.inputs
+        inner = own_producer(one, ("Add",))
+        if inner is None:
+            one, other = other, one
+            inner = own_producer(one, ("Add",))
+        terms.append(other)
+    terms.append(one)
+    return linker.node("Sum", terms[::-1], result, f"{result.name}/sum") if len(terms) > 2 else None
+
+
+def _is_sum(node: ir.Node) -> bool:
+    return node.op_type == "Add" and not node.domain and linked(node)

@@ -1,0 +1,165 @@
+# Each rewrite of sums: that it applies, that values are those of numpy in float64, and that it leaves alone what it must.
+"""Tests of the rewrites of sums, on what jvp and vjp write."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper, parser
+
+import gradgen
+from gradgen.evaluate import Evaluator
+
+
+def model(text: str, **initializers: np.ndarray) -> onnx.ModelProto:
+    proto = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
+    proto.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), n) for n, a in initializers.items())
+    return proto
+
+
+def pushed(proto: onnx.ModelProto, wrt: list[str]) -> tuple[list[str], onnx.ModelProto]:
+    """Op types of the nodes behind the primal's, and the jvp."""
+    result = gradgen.jvp(proto, wrt=wrt)
+    onnx.checker.check_model(result, full_check=True)
+    return [n.op_type for n in result.graph.node][len(proto.graph.node) :], result
+
+
+def arrays(seed: int = 0, **shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {n: rng.standard_normal(s) for n, s in shapes.items()}
+
+
+def test_a_term_of_a_tangent_is_the_addend_of_a_gemm():
+    proto = model("g (double[N,3] x, double[3,4] w, double[4] c) => (double[N,4] y) { y = Gemm<alpha=2.0>(x, w, c) }")
+    kinds, result = pushed(proto, ["x", "w", "c"])
+    assert kinds == ["Gemm", "Gemm"]
+    p = arrays(x=(5, 3), w=(3, 4), c=(4,))
+    t = arrays(1, x=(5, 3), w=(3, 4), c=(4,))
+    found = Evaluator(result)({**p, **{f"tangent_{n}": v for n, v in t.items()}})["tangent_y"]
+    np.testing.assert_allclose(found, 2 * (t["x"] @ p["w"] + p["x"] @ t["w"]) + t["c"], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "expected"),
+    [
+        ("double[2,3] x, double[3,4] w, double[2,4] c", ["Gemm"]),
+        ("double[2,3] x, double[3,4] w, double[2,1] c", ["Gemm"]),
+        ("double[1,3] x, double[3,4] w, double[2,4] c", ["Gemm", "Add"]),  # the product is broadcast
+        ("double[2,3] x, double[3,4] w, double[5,2,4] c", ["Gemm", "Add"]),
+        ("double[N,3] x, double[3,4] w, double[M,4] c", ["Gemm", "Add"]),  # nobody knows
+    ],
+)
+def test_an_addend_must_spread_to_the_product(shapes, expected):
+    proto = model(f"g ({shapes}) => (double y) {{ p = Gemm(x, w)\n y = Add(p, c) }}")
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    assert pushed(proto, ["x", "c"])[0] == expected
+
+
+def test_a_product_with_another_reader_keeps_its_addend_apart():
+    proto = model("g (double[2,3] x, double[3,4] w, double[4] c) => (double[2,4] y, double[2,4] p) "
+                  "{ p = Gemm(x, w)\n y = Add(p, c) }")  # fmt: skip
+    assert pushed(proto, ["x", "c"])[0] == ["Gemm", "Add"]
+
+
+def test_what_comes_from_a_negated_value_is_subtracted():
+    proto = model("g (double[2,3] x) => (double[2,3] y) { y = Softmax(x) }")
+    kinds, result = pushed(proto, ["x"])
+    assert sorted(kinds) == ["Mul", "Mul", "ReduceSum", "Sub"]
+    x, t = np.array([[0.1, -0.4, 0.7], [1, 0, -2]]), np.array([[1.0, 2, -3], [0.5, 0, 1]])
+    p = np.exp(x) / np.exp(x).sum(1, keepdims=True)
+    found = Evaluator(result)({"x": x, "tangent_x": t})["tangent_y"]
+    np.testing.assert_allclose(found, p * (t - (p * t).sum(1, keepdims=True)), rtol=1e-12)
+
+
+def test_a_negated_value_that_others_read_stays():
+    """z = −x is read twice, so that its sign does not move into y."""
+    proto = model("g (double[3] x, double[3] w) => (double[3] y, double[3] z) "
+                  "{ n = Neg(x)\n z = Mul(n, n)\n m = Mul(n, w)\n y = Add(m, x) }")  # fmt: skip
+    kinds, result = pushed(proto, ["x"])
+    assert kinds.count("Neg") == 1 and "Sub" not in kinds
+    x, w, t = np.array([1.0, 2, 3]), np.array([2.0, -1, 5]), np.array([1.0, -1, 2])
+    found = Evaluator(result)({"x": x, "w": w, "tangent_x": t})
+    np.testing.assert_allclose(found["tangent_y"], t - t * w)
+    np.testing.assert_allclose(found["tangent_z"], 2 * x * t)
+
+
+def test_both_terms_negated():
+    proto = model("g (double[3] x, double[3] w) => (double[3] y) { n = Neg(x)\n m = Neg(w)\n y = Add(n, m) }")
+    _, result = pushed(proto, ["x", "w"])
+    one = {n: np.ones(3) for n in ("x", "w", "tangent_x")}
+    found = Evaluator(result)({**one, "tangent_w": np.array([1.0, 2, 3])})["tangent_y"]
+    np.testing.assert_array_equal(found, [-2, -3, -4])
+
+
+NORM = "g (double[{n},4] x, double[4] s, double[4] b) => (double[{n},4] y) {{ y = LayerNormalization(x, s, b) }}"
+
+
+@pytest.mark.parametrize("n", ["2", "N"])
+def test_a_norm_takes_means_and_no_axes_of_size_one(n):
+    proto = model(NORM.format(n=n))
+    kinds, result = pushed(proto, ["x", "s", "b"])
+    # Beside x − mean, the variance and its root, which float64 computes anew.
+    assert kinds[-9:] == ["Mul", "Mul", "ReduceMean", "ReduceMean", "Mul", "Sub", "Sub", "Mul", "Sum"]
+    assert not {"Unsqueeze", "ReduceSum", "Neg", "Expand"} & set(kinds)
+    p, t = arrays(x=(2, 4), s=(4,), b=(4,)), arrays(1, x=(2, 4), s=(4,), b=(4,))
+    found = Evaluator(result)({**p, **{f"tangent_{n}": v for n, v in t.items()}})["tangent_y"]
+
+    def norm(x, s, b):
+        centred = x - x.mean(1, keepdims=True)
+        return centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5) * s + b
+
+    h = 1e-5
+    ends = [norm(*(p[k] + step * t[k] for k in "xsb")) for step in (h, -h)]
+    np.testing.assert_allclose(found, (ends[0] - ends[1]) / (2 * h), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(("scale", "op_type"), [(0.25, "ReduceMean"), (0.5, "ReduceSum")])
+def test_a_scaled_sum_is_a_mean_where_the_scale_is_that_of_one(scale, op_type):
+    """y = scale·x over all of it: the transpose of its rule sums the products with the tangent of the scale."""
+    proto = model("g (double[4] x) => (double y) { s = ReduceSum<keepdims=0>(x, axis)\n y = Mul(s, c) }",
+                  axis=np.array([0]), c=np.array(scale))  # fmt: skip
+    kinds, result = pushed(proto, ["x"])
+    assert op_type in kinds and len(kinds) == (1 if op_type == "ReduceMean" else 2)
+    found = Evaluator(result)({"x": np.ones(4), "tangent_x": np.array([1.0, 2, 3, 5])})["tangent_y"]
+    np.testing.assert_allclose(found, 11 * scale)
+
+
+SHARED = """g ({kind}[3] x, {kind}[3] p, {kind}[3] q) => ({kind}[3] y) {{
+    a = Mul(x, p)\n b = Exp(x)\n c = Mul(x, q)\n d = Mul(a, b)\n y = Mul(d, c) }}"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("double", {"Sum": 1}), ("float", {"Sum": 1}), ("float16", {"Add": 2}), ("bfloat16", {"Add": 2})],
+)
+def test_what_three_terms_give_is_one_sum(kind, expected):
+    proto = model(SHARED.format(kind=kind))
+    kinds = [n.op_type for n in gradgen.vjp(proto, wrt=["x"]).graph.node]
+    assert {k: kinds.count(k) for k in ("Sum", "Add") if k in kinds} == expected
+
+
+def test_a_sum_adds_in_the_order_of_its_adds():
+    """(2⁶⁰ − 2⁶⁰) + 1 is 1 in float64, in another order 0."""
+    proto = model("g (double[1] x) => (double[1] y) { a = Mul(x, p)\n b = Mul(x, q)\n c = Mul(x, r)\n"
+                  "s = Add(a, b)\n y = Add(s, c) }",
+                  p=np.array([2.0**60]), q=np.array([-(2.0**60)]), r=np.array([1.0]))  # fmt: skip
+    kinds, result = pushed(proto, ["x"])
+    assert kinds.count("Sum") == 1
+    found = Evaluator(result)({"x": np.ones(1), "tangent_x": np.ones(1)})
+    assert found["tangent_y"] == found["y"] == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "axes", "width", "kept"),
+    [("2,1,3", [0], "2,1,3", False), ("1,3", [0], "3", True), ("3,2", [1], "3,2", True)],
+)
+def test_axes_of_size_one_stay_where_broadcasting_does_not_give_them(target, axes, width, kept):
+    """An operand that gets axes, beside one of higher and of lower rank; and axes that do not lead."""
+    proto = model(f"g (double[3] x, double[{width}] w) => (double[{target}] y) {{ u = Unsqueeze(x, a)\n y = Mul(u, w) }}",
+                  a=np.array(axes))  # fmt: skip
+    kinds, result = pushed(proto, ["x"])
+    assert ("Unsqueeze" in kinds) == kept
+    p, t = arrays(x=(3,), w=tuple(map(int, width.split(",")))), arrays(1, x=(3,))["x"]
+    found = Evaluator(result)({**p, "tangent_x": t})["tangent_y"]
+    np.testing.assert_allclose(found, np.expand_dims(t, tuple(axes)) * p["w"])
