@@ -139,6 +139,14 @@ def test_what_three_terms_give_is_one_sum(kind, expected):
     assert {k: kinds.count(k) for k in ("Sum", "Add") if k in kinds} == expected
 
 
+@pytest.mark.parametrize(("shape", "summed"), [("3", True), ("256,127", True), ("256,128", False), ("n", False)])
+def test_gradients_are_added_in_pairs_where_there_may_be_many_elements(shape, summed):
+    """On several threads onnxruntime divides a large Add, and does not a Sum."""
+    proto = model(SHARED.format(kind="float").replace("[3]", f"[{shape}]"))
+    kinds = [n.op_type for n in gradgen.vjp(proto, wrt=["x"]).graph.node]
+    assert (kinds.count("Sum"), kinds.count("Add")) == ((1, 0) if summed else (0, 2))
+
+
 def test_a_sum_adds_in_the_order_of_its_adds():
     """(2⁶⁰ − 2⁶⁰) + 1 is 1 in float64, in another order 0."""
     proto = model("g (double[1] x) => (double[1] y) { a = Mul(x, p)\n b = Mul(x, q)\n c = Mul(x, r)\n"

@@ -144,8 +144,12 @@ class Linker:
     def anchored(self, node: ir.Node) -> Linker:
         """A linker that puts its nodes in front of one of the graph's."""
         linker = self.within(self.graph)
-        linker._anchor = node
+        linker.move(node)
         return linker
+
+    def move(self, node: ir.Node) -> None:
+        """Put nodes in front of this one of the graph's from now on."""
+        self._anchor = node
 
     def draws(self, node: ir.Node) -> bool:
         """Whether a node draws random numbers, and so must never be repeated."""

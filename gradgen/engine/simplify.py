@@ -45,7 +45,7 @@ def merge_common(graph: ir.Graph, draws: Callable[[ir.Node], bool]) -> None:
         attributes, linked = node.attributes.data, "gradgen.node" in node.metadata_props
         if node.domain and not linked:
             continue
-        if (attributes and graphs(node)) or draws(node):
+        if attributes and graphs(node):
             continue
         for name, attr in attributes.items():
             if id(attr) not in keys:
@@ -59,7 +59,7 @@ def merge_common(graph: ir.Graph, draws: Callable[[ir.Node], bool]) -> None:
             tuple(sorted([keys[id(a)] for a in attributes.values()])) if attributes else (),
         )
         first = seen.setdefault(key, node)
-        if first is node or not linked or any(v.is_graph_output() for v in node.outputs):
+        if first is node or not linked or any(v.is_graph_output() for v in node.outputs) or draws(node):
             continue
         for old, new in zip(node.outputs, first.outputs, strict=True):
             old.replace_all_uses_with(new)

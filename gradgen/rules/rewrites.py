@@ -52,14 +52,14 @@ def rewrite(graph: ir.Graph, linker: Any) -> bool:
 
 def _once(registered: Mapping[str, list[Pattern]], graph: ir.Graph, linker: Any) -> bool:
     """One pass of patterns over a graph; whether any applied."""
-    applied = False
+    applied, place = False, linker.within(graph)
     for node in graph:
         patterns = registered.get(node.op_type)
         if patterns is None or node.domain or not linked(node):
             continue
         if not is_read(node.outputs[0]):
             continue
-        place = linker.anchored(node)
+        place.move(node)
         for fn in patterns:
             value = fn(node, place)
             if value is not None and _replace(node.outputs[0], value):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ SIGNED = {
 }
 SUMMED = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 TERMS = 4  # of one Sum, as all of them are held until it is computed
+SPREAD = 32_768  # elements from which on onnxruntime divides an Add among threads; a Sum it does not
 
 
 @pattern("Add")
@@ -154,8 +156,17 @@ def _leads(node: ir.Node, beside: Any, linker: Any) -> bool:
 
 @pattern("Add", last=True)
 def nested_sum(node: ir.Node, linker: Any) -> ir.Value | None:
-    """A sum to which one after the other was added is one Sum, which adds in that order; last, as others look for pairs."""
+    """A sum to which one after the other was added is one Sum, which adds in that order; last, as others look for pairs.
+
+    Of few elements: on several threads a large Sum takes twice as long. Where the size is not known, of tangents alone.
+    """
     result = node.outputs[0]
+    shape = ir_shape(result)
+    if shape is None or not all(isinstance(d, int) for d in shape):
+        if "pushed" not in linker.knowledge.purposes:
+            return None
+    elif math.prod(shape) >= SPREAD:  # type: ignore[arg-type]
+        return None
     if result.dtype not in SUMMED or (only_reader(result) and any(_is_sum(u.node) for u in result.uses())):
         return None
     terms: list[ir.Value | None] = []

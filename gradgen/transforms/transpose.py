@@ -69,6 +69,7 @@ def push_forward(
     release(graph, free, alike, linker)
     for _ in kept:
         graph.outputs.pop()
+    linker.knowledge.purposes.update(purposes - {"transposed"})  # it still holds where the graph is rewritten
     return results, replaced
 
 
