@@ -69,13 +69,16 @@ class Problem:
         return dict(zip(names, (g.numpy() for g in found), strict=True))
 
     def gradgen(self, threads: int, to_input: bool = False) -> tuple[Callable[[], Arrays], dict[str, float]]:
-        """A step of gradgen's model, and its nodes for each node of the primal."""
+        """A step of gradgen's model, and its nodes for each node of the primal.
+
+        In training the weights are fed anew; for the gradient to the input they stay in the model, which is fixed.
+        """
         import gradgen
 
         wrt = list(self.feeds)[:1] if to_input else self.names
         model = gradgen.value_and_grad(self.primal, wrt=wrt, of=["loss"])
-        step = gradgen.compile(model, feed=self.names, threads=threads)
-        feeds = {**self.feeds, **self.weights}
+        step = gradgen.compile(model, feed=() if to_input else self.names, threads=threads)
+        feeds = self.feeds if to_input else {**self.feeds, **self.weights}
         count = len(model.graph.node) / len(self.primal.graph.node)
 
         def run() -> Arrays:
