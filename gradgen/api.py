@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradgen.engine.derive import derive
-from gradgen.engine.link import CONSTANT_MARK
+from gradgen.engine.knowledge import CONSTANT_MARK
 from gradgen.engine.prepare import Model, prepare
 from gradgen.engine.reading import read
 from gradgen.engine.registry import Registry, Rules, registry_of

@@ -14,7 +14,8 @@ from gradgen.engine.derive import derive
 from gradgen.engine.expand import expand_where
 from gradgen.engine.given import remove_given, with_given
 from gradgen.engine.inference import infer_types, set_type
-from gradgen.engine.link import Constants, Knowledge, Linker
+from gradgen.engine.knowledge import Constants, Knowledge
+from gradgen.engine.link import Linker
 from gradgen.engine.names import Names, free_prefix
 from gradgen.engine.opsets import raise_opset
 from gradgen.engine.prepare import learn_constants

@@ -9,7 +9,8 @@ import onnx
 import onnx_ir as ir
 
 from gradgen.engine.defaults import default_attributes
-from gradgen.engine.link import Constants, Knowledge, Linker
+from gradgen.engine.knowledge import Constants, Knowledge
+from gradgen.engine.link import Linker
 from gradgen.engine.names import Names
 from gradgen.engine.registry import Registry, form_body
 from gradgen.engine.rows import Form, Row

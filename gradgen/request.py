@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from gradgen.engine.link import CONSTANT_MARK
+from gradgen.engine.knowledge import CONSTANT_MARK, is_constant
 from gradgen.engine.protos import all_nodes
 from gradgen.engine.registry import Registry, Rules
 from gradgen.engine.values import FLOATS
@@ -171,12 +171,6 @@ def _glob(pattern: str, names: list[str], values: dict[str, ir.Value]) -> list[s
     return [
         n for n in names if fnmatch.fnmatchcase(n, pattern) and values[n].dtype in FLOATS and not is_constant(values[n])
     ]
-
-
-def is_constant(value: ir.Value) -> bool:
-    """Whether gradgen has added this initializer as a constant."""
-    tensor = value.const_value
-    return tensor is not None and CONSTANT_MARK in getattr(tensor, "metadata_props", {})
 
 
 def parameter_values(graph: ir.Graph, rules: Rules) -> list[ir.Value]:

@@ -14,7 +14,8 @@ import onnx.numpy_helper
 import onnx_ir as ir
 
 from gradgen.engine.expand import expand_where
-from gradgen.engine.link import Constants, Knowledge, Linker
+from gradgen.engine.knowledge import Constants, Knowledge
+from gradgen.engine.link import Linker
 from gradgen.engine.names import Names
 from gradgen.engine.prepare import infer, learn_constants, prepare
 from gradgen.engine.registry import Registry, registered

@@ -8,7 +8,8 @@ import onnx_ir as ir
 import pytest
 from matrices import at_level, drawn, model
 
-from gradgen.engine.link import Constants, Knowledge, Linker
+from gradgen.engine.knowledge import Constants, Knowledge
+from gradgen.engine.link import Linker
 from gradgen.engine.names import Names
 from gradgen.engine.registry import registered
 from gradgen.errors import GradientError

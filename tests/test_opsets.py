@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 from opset_runs import IMAGE, RNG, check, compare, make, raised, run, tensor_info
 
-from gradgen.engine.link import CONSTANT_MARK
+from gradgen.engine.knowledge import CONSTANT_MARK
 from gradgen.engine.opsets import CHANGES, OLDEST, TARGET, raise_opset
 from gradgen.errors import GradientError
 

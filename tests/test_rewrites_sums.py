@@ -114,15 +114,26 @@ def test_a_norm_takes_means_and_no_axes_of_size_one(n):
     np.testing.assert_allclose(found, (ends[0] - ends[1]) / (2 * h), rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize(("scale", "op_type"), [(0.25, "ReduceMean"), (0.5, "ReduceSum")])
-def test_a_scaled_sum_is_a_mean_where_the_scale_is_that_of_one(scale, op_type):
-    """y = scale·x over all of it: the transpose of its rule sums the products with the tangent of the scale."""
-    proto = model("g (double[4] x) => (double y) { s = ReduceSum<keepdims=0>(x, axis)\n y = Mul(s, c) }",
-                  axis=np.array([0]), c=np.array(scale))  # fmt: skip
-    kinds, result = pushed(proto, ["x"])
-    assert op_type in kinds and len(kinds) == (1 if op_type == "ReduceMean" else 2)
-    found = Evaluator(result)({"x": np.ones(4), "tangent_x": np.array([1.0, 2, 3, 5])})["tangent_y"]
-    np.testing.assert_allclose(found, 11 * scale)
+def test_a_scalar_of_the_model_is_not_built_into_a_mean():
+    """b reaches y through Σ x·b·c, and 1 / 4 is what c holds now: the gradient to b is differentiated in c all the same."""
+    proto = model("g (double[4] x, double[1] b) => (double[4] y) { d = Mul(b, c)\n y = Mul(d, x) }", c=np.array(0.25))
+    first = gradgen.vjp(proto, wrt=["b"])
+    x, ct = np.array([1.0, 2, 3, 4]), np.array([1.0, -1, 0.5, 2])
+    found = Evaluator(first)({"x": x, "b": np.array([2.0]), "grad_y": ct})
+    np.testing.assert_allclose(found["grad_b"], [0.25 * x @ ct])
+    second = Evaluator(gradgen.vjp(first, wrt=["c"], of=["grad_b"]))
+    found = second({"x": x, "b": np.array([2.0]), "grad_y": ct, "grad_grad_b": np.array([3.0])})
+    np.testing.assert_allclose(found["grad_c"], 3 * x @ ct)
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("double", np.float64), ("float", np.float32)])
+def test_the_mean_of_a_rule_is_one_node(kind, dtype):
+    proto = model(f"g ({kind}[2,4] x) => ({kind}[2,1] y) {{ y = ReduceMean(x, a) }}", a=np.array([1]))
+    second = gradgen.vjp(gradgen.vjp(proto, wrt=["x"]), wrt=["grad_y"], of=["grad_x"])
+    assert {"ReduceMean"} == {n.op_type for n in second.graph.node if n.op_type.startswith("Reduce")}
+    ct = np.arange(8, dtype=dtype).reshape(2, 4)
+    found = Evaluator(second)({"x": ct, "grad_y": ct[:, :1], "grad_grad_x": ct})
+    np.testing.assert_allclose(found["grad_grad_y"], [[1.5], [5.5]], rtol=1e-6)
 
 
 SHARED = """g ({kind}[3] x, {kind}[3] p, {kind}[3] q) => ({kind}[3] y) {{

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from gradgen.engine.link import CONSTANT_MARK
+from gradgen.engine.knowledge import CONSTANT_MARK
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ import onnx
 import onnx_ir as ir
 
 from gradgen.engine.expand import expand_where
-from gradgen.engine.link import Constants, Knowledge, Linker
+from gradgen.engine.knowledge import Constants, Knowledge
+from gradgen.engine.link import Linker
 from gradgen.engine.names import Names
 from gradgen.engine.protos import all_nodes, imports
 from gradgen.engine.registry import Registry, Rules, form_body

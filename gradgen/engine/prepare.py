@@ -15,7 +15,7 @@ from gradgen.engine.declarations import check_declarations
 from gradgen.engine.external import BASE_KEY
 from gradgen.engine.forward import fill_bodies, move_strays
 from gradgen.engine.inference import evaluate
-from gradgen.engine.link import Knowledge, small
+from gradgen.engine.knowledge import Knowledge, small
 from gradgen.engine.opsets import raise_opset
 from gradgen.engine.protos import imports, scopes
 from gradgen.engine.reading import Model, check, densify, normalise_domains, open_dimensions, read

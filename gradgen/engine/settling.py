@@ -12,7 +12,8 @@ from gradgen.engine.contract import ir_shape
 from gradgen.engine.expand import replace_value
 from gradgen.engine.flow import Flow, flows_of, structural_form
 from gradgen.engine.inference import set_shape
-from gradgen.engine.link import Constants, Knowledge, Linker
+from gradgen.engine.knowledge import Constants, Knowledge
+from gradgen.engine.link import Linker
 from gradgen.engine.names import Names
 from gradgen.engine.registry import Rules, form_function
 from gradgen.engine.shaping import infer_types_of

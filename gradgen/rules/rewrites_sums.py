@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from gradgen.engine.contract import ir_shape
+from gradgen.engine.knowledge import is_constant
 from gradgen.engine.surgery import remove_node
 from gradgen.rules.lang import same_shape
 from gradgen.rules.rewrites import linked, only_reader, own_producer, pattern
@@ -98,11 +99,14 @@ def _spreads(shape: Any, result: Any) -> bool:
 
 @pattern("Mul")
 def mean_of_sum(node: ir.Node, linker: Any) -> ir.Value | None:
-    """A sum over axes of known sizes, divided by the number of its terms, is their mean."""
+    """A sum over axes of known sizes, divided by the number of its terms, is their mean.
+
+    By a constant of a rule's: a model's own scalar stays, since the result may be differentiated with respect to it.
+    """
     for total, factor in (node.inputs, node.inputs[::-1]):
         reduced = own_producer(total, ("ReduceSum",))
-        scale = None if factor is None else linker.knowledge.constant(factor)
-        if reduced is None or total is None or scale is None or scale.size != 1:
+        scale = linker.knowledge.constant(factor) if factor is not None and is_constant(factor) else None
+        if reduced is None or total is None or scale is None or scale.size != 1 or scale.dtype.kind != "f":
             continue
         shape = ir_shape(reduced.inputs[0]) if reduced.inputs[0] is not None else None
         axes = linker.knowledge.constant(reduced.inputs[1]) if len(reduced.inputs) > 1 and reduced.inputs[1] else None

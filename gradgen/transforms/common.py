@@ -20,7 +20,8 @@ from gradgen.engine.contract import ir_shape
 from gradgen.engine.expand import expand_where
 from gradgen.engine.forward import STRAY
 from gradgen.engine.given import remove_given, with_given
-from gradgen.engine.link import Constants, Knowledge, Linker
+from gradgen.engine.knowledge import Constants, Knowledge
+from gradgen.engine.link import Linker
 from gradgen.engine.names import Names, free_prefix
 from gradgen.engine.prepare import Model, Prepared, learn_constants, prepare
 from gradgen.engine.registry import Registry, Rules

@@ -16,8 +16,9 @@ from gradgen.engine.contract import ir_shape
 from gradgen.engine.derive import derive
 from gradgen.engine.expand import expand_where
 from gradgen.engine.forward import STRAY
+from gradgen.engine.knowledge import Constants, Knowledge
 from gradgen.engine.labels import node_label
-from gradgen.engine.link import Constants, Knowledge, Linker
+from gradgen.engine.link import Linker
 from gradgen.engine.names import Names
 from gradgen.engine.prepare import learn_constants, prepare
 from gradgen.engine.reading import Model, read
