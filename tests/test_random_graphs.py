@@ -9,6 +9,7 @@ from collections import Counter
 import numpy as np
 import onnx
 import pytest
+import random_graph_checks
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_graph_checks import differentiated, judge
@@ -74,6 +75,54 @@ def test_a_wrong_gradient_is_seen(monkeypatch):
     assert {judge(graph).kind for graph in graphs} == {"right"}
     monkeypatch.setattr(gradgen, "vjp", wrong)
     assert [judge(graph).kind for graph in graphs].count("wrong") >= 6
+
+
+def lossy(right, share):
+    """A vjp whose first gradient loses a share of itself in float32 alone: there 1e-30 · 1e-30 is 0."""
+
+    def vjp(*arguments, **options):
+        model = right(*arguments, **options)
+        name = next(o.name for o in model.graph.output if o.name.startswith("grad_"))
+        last = next(node for node in model.graph.node if name in node.output)
+        last.output[list(last.output).index(name)] = "whole"
+        held = {"tiny": 1e-30, "huge": 1e30, "share": share, "rest": 1 - share}
+        model.graph.initializer.extend(onnx.numpy_helper.from_array(np.float32(v), n) for n, v in held.items())
+        make = onnx.helper.make_node
+        model.graph.node.extend([
+            make("Mul", ["tiny", "tiny"], ["k0"]), make("Mul", ["k0", "huge"], ["k1"]), make("Mul", ["k1", "huge"], ["k2"]),
+            make("Mul", ["k2", "share"], ["part"]), make("Add", ["part", "rest"], ["factor"]),
+            make("Mul", ["whole", "factor"], [name]),
+        ])  # fmt: skip
+        return model
+
+    return vjp
+
+
+def test_what_is_wrong_in_float32_alone_is_seen(monkeypatch):
+    graphs = [grow(random.Random(seed), ["Add", "Sin", "Mul"]) for seed in range(8)]
+    monkeypatch.setattr(gradgen, "vjp", lossy(gradgen.vjp, 0.01))
+    verdicts = [judge(graph) for graph in graphs]
+    assert sum(v.kind == "wrong" and "in float32" in v.reason for v in verdicts) >= 5  # in two, that gradient is zero
+
+
+def test_what_is_wrong_in_float32_alone_is_seen_where_rounding_errs_too(monkeypatch):
+    """A layer norm of what a sum has rounded to a hundredth: the gradient in float32 errs by more than a thousandth."""
+    held = {"x": [0.1, 0.7, 2.1, 1.2], "base": [3e4] * 4, "c": [0.01] * 4, "w": [0.5, 1.5, -1.0, 2.0]}
+    leaves = [Leaf(n, np.array(v, np.float32), False, n in ("base", "c"), [4]) for n, v in held.items()]
+    make = onnx.helper.make_node
+    nodes = [
+        make("Add", ["x", "base"], ["p"]),
+        make("LayerNormalization", ["p", "w"], ["q"]),
+        make("Mul", ["q", "c"], ["y"]),
+    ]
+    graph = RandomGraph(nodes, leaves, {n: np.zeros(4, np.float32) for n in "pqy"}, 21, {}, ["x"], ["y"], [])
+    assert judge(graph).kind == "right"
+    monkeypatch.setattr(random_graph_checks, "_noise", lambda *_: 0.0)
+    assert judge(graph).kind == "wrong"  # this is what rounding inside the graph does
+    monkeypatch.undo()
+    monkeypatch.setattr(gradgen, "vjp", lossy(gradgen.vjp, 0.5))
+    verdict = judge(graph)
+    assert verdict.kind == "wrong" and "in float32" in verdict.reason
 
 
 @pytest.mark.parametrize(("tenth", "kind"), [(0.1, "discarded"), (0.12, "right")])
