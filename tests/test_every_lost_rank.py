@@ -62,6 +62,7 @@ def lost(model: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("op", sorted(samples()))
 def test_every_input_may_lose_its_rank(op):
+    compared = 0
     for sample in samples()[op]:
         narrow = build(sample, np.float32)
         floats = [n for n in narrow.wrt if getattr(narrow.feeds[n], "dtype", np.dtype(int)).kind == "f"]
@@ -99,5 +100,8 @@ def test_every_input_may_lose_its_rank(op):
                 (found[f"grad_{n}/in"][..., 0] if n in names else found[f"grad_{n}"]).astype(np.float64) * direction[n]
                 for n in floats
             ]
+            compared += 1
             scale = sum(np.abs(p).sum() for p in parts) + 1e-3
             assert abs(sum(p.sum() for p in parts) - want.value) <= 2e-4 * scale, f"{op}, sample {sample}, {names} lost"
+    if not compared:
+        pytest.skip(f"{op} has no sample with a float input and a float output")

@@ -6,9 +6,9 @@ Names are attributes. `rank(X)`, `dim(X, i)`, `size(X)`, `dtype(X)`, `const(X)` 
 `known(X)` tells whether it has a constant content, `given(X)` whether it is there, `static(X)` whether all its sizes
 are known, `same(X, Y)` whether two shapes are known to be equal, `all_eq(list, n)` whether every element equals n,
 `selected(Y)` whether a later node may leave out elements of an output (a Where with a constant, say), so that its cotangent
-is exactly zero where the output is NaN, `transposed` whether the form is applied in order to be transposed, as jvp does,
-`pushed` whether nothing but that is derived, so that no gradient computes the same, `portable` whether the model is to
-run on other engines than onnxruntime too.
+is exactly zero where the output is NaN, `transposed` whether the form is applied in order to be transposed, to derive
+tangents, `pushed` whether the call derives tangents and no gradient, which may compute the same, `portable` whether the
+model is to run on other engines than onnxruntime too.
 """
 
 from __future__ import annotations

@@ -138,25 +138,10 @@ def make_step(node: ir.Node, row: Row, activity: Activity, linker: Linker) -> St
         activity.active,
         activity.sources,
     )
-    names: dict[str, str] = {}
-    known: dict[str, Any] = {}
-    plain_attributes: dict[str, Any] = {}
-    if any(form.when is not None for form in row.forms):
-        known = {n: _describe(step.operand(n), linker, names) for n in row.formals}
-        if any(form.when is not None and asks_selection(form.when) for form in row.forms):
-            for name in row.output_names:
-                if isinstance(known[name], Value):
-                    known[name].selected = _left_out(step.operand(name), linker)
-        plain_attributes = {k: plain(a) for k, a in attributes.items() if a.ref_attr_name is None}
+    conditions = _Conditions(step, row.forms, linker)
     for form in row.forms:
-        if form.kind == "structural":
+        if form.kind == "structural" or (_applies(form, step, present) and conditions.hold(form)):
             step.form = form
-            return step
-        if _applies(form, step, present) and holds(form.when, known, plain_attributes, linker.knowledge.purposes):
-            step.form = form
-            for name, value in known.items():
-                if isinstance(value, Value) and value.touched:
-                    linker.knowledge.fix(step.operand(name))
             return step
     raise GradientError(
         f"{step.origin} ({node.op_type}): no form of its rule takes the cotangents {sorted(present)} "
@@ -166,20 +151,41 @@ def make_step(node: ir.Node, row: Row, activity: Activity, linker: Linker) -> St
 
 def tangent_form(step: Step, varying: Sequence[int], linker: Linker) -> Form | None:
     """The form that gives the tangents of a step's outputs, of which it asks the node for what it reads, or None."""
-    row, needed = step.row, {f"t{step.row.input_name(k)}" for k in varying}
-    for form in row.tangents if step.form.fwd is None else ():
-        if not needed <= set(form.reads):
-            continue
-        names: dict[str, str] = {}
-        known = {n: _describe(step.operand(n), linker, names) for n in row.formals} if form.when else {}
-        attributes = {k: plain(a) for k, a in step.attributes.items() if a.ref_attr_name is None}
-        if holds(form.when, known, attributes, linker.knowledge.purposes):
-            for name, value in known.items():
-                if isinstance(value, Value) and value.touched:
-                    linker.knowledge.fix(step.operand(name))
+    needed = {f"t{step.row.input_name(k)}" for k in varying}
+    conditions = _Conditions(step, step.row.tangents, linker)
+    for form in step.row.tangents if step.form.fwd is None else ():
+        if needed <= set(form.reads) and conditions.hold(form):
             _ask_outputs(step, form, linker)
             return form
     return None
+
+
+class _Conditions:
+    """What the conditions of forms ask of a step's operands and attributes."""
+
+    def __init__(self, step: Step, forms: Sequence[Form], linker: Linker):
+        self._step, self._linker = step, linker
+        self._known: dict[str, Any] = {}
+        self._attributes: dict[str, Any] = {}
+        asked = [form.when for form in forms if form.when is not None]
+        if not asked:
+            return
+        names: dict[str, str] = {}
+        self._known = {n: _describe(step.operand(n), linker, names) for n in step.row.formals}
+        if any(map(asks_selection, asked)):
+            for name in step.row.output_names:
+                if isinstance(self._known[name], Value):
+                    self._known[name].selected = _left_out(step.operand(name), linker)
+        self._attributes = {k: plain(a) for k, a in step.attributes.items() if a.ref_attr_name is None}
+
+    def hold(self, form: Form) -> bool:
+        """Whether a form's condition holds; the constants that have been looked at so far are fixed if so."""
+        if not holds(form.when, self._known, self._attributes, self._linker.knowledge.purposes):
+            return False
+        for name, value in self._known.items():
+            if isinstance(value, Value) and value.touched:
+                self._linker.knowledge.fix(self._step.operand(name))
+        return True
 
 
 def _left_out(value: ir.Value, linker: Linker) -> bool:

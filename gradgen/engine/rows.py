@@ -65,7 +65,7 @@ class Row:
             the op is its own jvp. A name ends in `?` where a call of the op may leave the input out, as a zero.
         tangents: forms that give the tangents of outputs, `t<output>`, from those of inputs, `t<input>`, where the
             transpose of the backward rule is not the shortest way; the first one applies that takes what varies.
-        kernel: whether runtimes run the op by themselves; where they do not, its forward body stands in for it in
+        kernel: whether runtimes run the op by themselves, and right; where not, its forward body stands in for it in
             every result, or travels with it as a function of the model where the row has forms.
         origin: where the row was written, for messages.
         inputs, outputs: the formal names; a trailing `*` marks the variadic one.

@@ -64,7 +64,8 @@ class _Texts(dict[str, bytes]):
 
 def from_proto(proto: onnx.ModelProto) -> ir.Model:
     """The onnx_ir model of a ModelProto, whose `value_info` it takes: as that of `onnx_ir.from_proto(proto)`."""
-    if proto.functions:  # before IR 10, what is known of their values is among the graph's
+    # Functions read what is known of their values themselves, before IR 10 from among the graph's.
+    if proto.functions:
         return ir.from_proto(proto)
     infos, outputs = list(proto.graph.value_info), {info.name for info in proto.graph.output}
     del proto.graph.value_info[:]

@@ -40,7 +40,7 @@ def push_forward(
         targets: the values whose tangents are wanted.
         tangents: those of the sources.
         linker: the linker of the graph, whose registry is one of `with_mark`.
-        alone: whether the graph holds no gradient yet, which may have computed what the tangents need.
+        alone: whether the call derives no gradient beside them, which may compute what the tangents need.
 
     Returns:
         the tangent of each target, None where one does not depend on the sources; and the values of the graph that
