@@ -15,7 +15,7 @@ from gradgen.engine.protos import all_nodes
 from gradgen.engine.registry import NEWEST, Registry, registry_of
 from gradgen.engine.rows import Form, Row
 from gradgen.errors import GradientError
-from gradgen.rules.lang import OPSET, RuleFunction
+from gradgen.rules.lang import OPSET, RuleFunction, unannotated
 
 # What a function was registered as: (domain, op type, version, registry), for checks that are handed the function.
 _KNOWN: weakref.WeakKeyDictionary[Any, tuple[str, str, int, Registry]] = weakref.WeakKeyDictionary()
@@ -139,9 +139,13 @@ def scripted(function: Any, domain: str, version: int, label: str, opset: int = 
     import onnxscript
     from onnxscript.values import Opset
 
+    if reason := unannotated(function):
+        raise GradientError(f"{label}: {reason}")
     try:
         return onnxscript.script(Opset(domain, version), default_opset=Opset("", opset))(function)
     except Exception as error:  # onnxscript raises many kinds, and each is about the function's text
+        if "dynamically compiled" in str(error):
+            raise GradientError(f"{label}: put the function into a file: onnxscript reads its source text") from None
         raise GradientError(f"{label}: {' '.join(str(error).split())[:400]}") from error
 
 

@@ -276,9 +276,22 @@ def old(x):
     return op18.Relu(x)
 
 
+def unannotated(x, k=2.0):
+    return x * k
+
+
+def typed_in():
+    """A function without a file, as one typed at the prompt is."""
+    names = {"op": op}
+    exec("def typed(x):\n    return op.Relu(x)", names)
+    return names["typed"]
+
+
 @pytest.mark.parametrize(
     ("domain", "name", "function", "reason"),
     [
+        ("my.domain", "Mine", unannotated, "'k' has a default, as attributes have: annotate it"),
+        ("my.domain", "Mine", typed_in(), "put the function into a file"),
         ("", "Mine", swish2, "'ai.onnx' is a domain of the standard"),
         ("ai.onnx.ml", "Mine", swish2, "is a domain of the standard"),
         ("my.domain", "my op", swish2, "op_type is a name, not 'my op'"),

@@ -84,6 +84,7 @@ def test_coverage_narrows_and_tells_dispositions():
     assert "resize_vjp" in result.stdout and "sizes: not float" in result.stdout
     assert "no row for 'Nope'" in refused(run("coverage", "Relu", "Nope"))
     assert "no row for 'relu' (near matches: Relu" in refused(run("coverage", "relu"))
+    assert "'SwiGLU' (it has a body in the standard, through which" in refused(run("coverage", "SwiGLU"))
     assert refused(run("coverage", "ai.onnx.ml::Relu")).startswith("no row for 'ai.onnx.ml::Relu'")
 
 

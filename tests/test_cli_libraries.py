@@ -57,6 +57,21 @@ def test_generate_a_library_of_ones_own(tmp_path):
         gradgen.Registry.load(tmp_path)
 
 
+def test_a_library_does_not_hide_the_module_of_its_traced_rules(tmp_path):
+    rules, table = tmp_path / "mine.py", tmp_path / "mine.toml"
+    traced = (
+        MINE.replace("FACTOR", "1.0").replace("import op, vjp", "import op, traced").replace("@vjp", '@traced("dX")')
+    )
+    rules.write_text(traced)
+    table.write_text('[Softplus]\nvjp = "softplus_vjp"\nsamples = [{ X = [3, 4] }]\n')
+    options = ["--rules", str(rules), "--table", str(table), "--out"]
+    command = [sys.executable, "-m", "gradgen", "generate", *options]
+    done = subprocess.run([*command, str(tmp_path / "mine")], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "would hide mine.py" in done.stderr and not (tmp_path / "mine").exists()
+    done = subprocess.run([*command, str(tmp_path / "lib")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("factor", [1.0, 2.0])
 def test_the_tests_of_such_a_library_test_its_rules(tmp_path, factor):
     generated(tmp_path, factor)

@@ -155,6 +155,7 @@ def test_a_body_that_uses_an_op_without_a_row_fails(tmp_path):
         ("return doutput * output", "return names, not expressions"),
         ("dinput = doutput * output", "returns nothing"),
         ("dinput = op.NoSuchOp(doutput)\n    return dinput", "NoSuchOp"),
+        ("dinput = doutput\n    return dinput", "dX = op.Identity"),
     ],
 )
 def test_a_wrong_body_fails_by_name(tmp_path, body, message):
@@ -163,6 +164,13 @@ def test_a_wrong_body_fails_by_name(tmp_path, body, message):
         collect(tmp_path, '[Tanh]\nvjp = "tanh_vjp"\nsamples = [{ input = [3] }]', rules)
     assert "tanh_vjp" in str(error.value)
     assert len(str(error.value).splitlines()) == 2  # a heading, and the one problem
+
+
+def test_an_attribute_without_an_annotation_is_told_so(tmp_path):
+    rules = "from gradgen.rules.lang import op, vjp\n\n\n@vjp\ndef elu_vjp(dY, X, alpha=1.0):\n"
+    rules += "    dX = op.Mul(dY, op.Elu(X, alpha=alpha))\n    return dX\n"
+    with pytest.raises(GradientError, match=r"elu_vjp: 'alpha' has a default.*annotate it \(float"):
+        collect(tmp_path, '[Elu]\nvjp = "elu_vjp"\nsamples = [{ X = [3] }]', rules)
 
 
 def test_a_rule_that_computes_an_attribute_is_told_so_in_a_line(tmp_path):

@@ -17,7 +17,7 @@ import onnx.printer
 
 from gradgen.errors import GradientError
 from gradgen.rules import library
-from gradgen.rules.lang import DOMAIN, OPSET, RuleFunction
+from gradgen.rules.lang import DOMAIN, OPSET, RuleFunction, unannotated
 
 COMPILED = ("compiled", "library")
 
@@ -43,6 +43,8 @@ class Compiler:
         Raises:
             GradientError: names the rule and says what onnxscript or the checker refused.
         """
+        if reason := unannotated(function.fn):
+            raise GradientError(f"{function.module}.{function.name}: {reason}")
         compiled = self._script(function)
         proto = compiled.to_function_proto()
         proto.doc_string = function.doc
@@ -56,7 +58,8 @@ class Compiler:
         names = [n for n in proto.output if n.startswith("return_val")]
         if names and function.kind == "compiled":
             raise GradientError(
-                f"{function.module}.{function.name}: return names, not expressions: dX = …, then `return dX`"
+                f"{function.module}.{function.name}: return names, not expressions: dX = …, then `return dX`, or "
+                "`dX = op.Identity(dY)` where that is another name of an input"
             )
         produced = {o for n in proto.node for o in n.output}
         for output in proto.output:

@@ -47,6 +47,7 @@ def command(rules: Path | None, table: Path | None, out: Path | None, check: boo
     try:
         if rules is not None and table is not None:
             found = generate.collect([(generate.load_module(rules).__name__, table)], with_library=False, closed=False)
+            _refuse_shadow(found, rules, out)
         else:
             found = generate.collect(generate.families(), closed=not allow_open)
             results = read_results(ROOT / "tools" / "coverage_results.json")
@@ -66,6 +67,15 @@ def command(rules: Path | None, table: Path | None, out: Path | None, check: boo
         f"wrote {len(files)} files to {os.path.relpath(out)}: {len(rows)} {'row' if len(rows) == 1 else 'rows'}, "
         f"{sum(bool(r.row.forms) for r in rows)} with a rule"
     )
+
+
+def _refuse_shadow(found: list[generate.Family], rules: Path, out: Path) -> None:
+    """Refuse a folder that Python would import in place of the module in which the traced rules stay."""
+    forms = [form for family in found for item in family.rows for form in item.row.forms]
+    if any(form.kind != "compiled" for form in forms) and out.resolve() == rules.resolve().with_suffix(""):
+        raise GradientError(
+            f"--out {out} would hide {rules.name}, from which the library imports its traced rules: give it another name"
+        )
 
 
 def _own_folder() -> Path:

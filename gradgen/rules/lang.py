@@ -230,6 +230,15 @@ def parameters(fn: Callable[..., Any]) -> tuple[list[str], list[str]]:
     return positional, keyword
 
 
+def unannotated(fn: Callable[..., Any]) -> str:
+    """What to do about the parameters of an onnxscript function that look like attributes and have no annotation."""
+    found = [p.name for p in inspect.signature(fn).parameters.values()
+             if p.default not in (p.empty, None) and p.annotation is p.empty]  # fmt: skip
+    return (
+        f"'{found[0]}' has a default, as attributes have: annotate it (float, int, str, list[int], …)" if found else ""
+    )
+
+
 def given(computed: Any, value: Any) -> Any:
     """Inside a straight-through body: `value`, with the derivative of `computed`."""
     result = current_builder().node("Given", (computed, value), {}, 1, domain=INTERNAL)
