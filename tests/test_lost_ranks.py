@@ -216,6 +216,22 @@ def test_the_products_of_queries_and_keys_have_four_dimensions():
     assert ranks_of(text, opset=24)["products"] == 4
 
 
+@pytest.mark.parametrize("loss", ["SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"])
+@pytest.mark.parametrize("scores", ["Identity(x)", "Reshape(x, a)"])
+def test_labels_of_a_loss(loss, scores):
+    proto = parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+        g (double[3,4] x, int64[3] t, int64[n] a, int64[m] b) => (double y) {{
+            s = {scores}
+            l = Reshape(t, b)
+            y = {loss}(s, l) }}""")
+    x, labels, ct = RNG.standard_normal((3, 4)), np.array([0, 2, 1]), np.array(1.5)
+    feeds = {"x": x, "t": labels, "a": np.array([3, 4]), "b": np.array([3]), "grad_y": ct}
+    run = Evaluator(gradgen.vjp(proto, wrt=["x"]))
+    p = np.exp(x) / np.exp(x).sum(1, keepdims=True) if loss.startswith("Soft") else 0
+    want = (p - np.eye(4)[labels]) * ct / 3
+    np.testing.assert_allclose(run({n: v for n, v in feeds.items() if n in run.input_names})["grad_x"], want, rtol=1e-6)
+
+
 @pytest.mark.parametrize("operands", ["x, l, l", "x, x, l", "l, x, x", "l, l, x"])
 def test_the_products_have_four_dimensions_whichever_rank_is_lost(operands):
     """Where that of the values is, onnx states one dimension, or none."""

@@ -10,6 +10,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 import gradgen
+from gradgen.evaluate import Evaluator
 from gradgen.rules import rewrites
 
 
@@ -158,6 +159,29 @@ def test_parts_that_do_not_tile_are_summed(ends, why, plain):
     found = gradients(result, {"x": x})
     plain()
     np.testing.assert_allclose(found[0], gradients(backward(proto, ["x"])[1], {"x": x})[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("text", [
+    """g (float[3,4] x) => (float[1,2] a, float[3,2] b) {
+        r = ReduceSum<keepdims = 1>(x, zero)\n a = Slice(r, zero, two, one)\n b = Slice(x, two, four, one) }""",
+    """g (float[4] x, float[3,4] w) => (float[3,2] a, float[2] b) {
+        p = Add(x, w)\n a = Slice(p, zero, two, one)\n b = Slice(x, two, four, zero) }""",
+])  # fmt: skip
+def test_a_part_that_is_broadcast_is_no_part_of_a_concat(text):
+    proto = model(text, zero=np.array([0]), one=np.array([1]), two=np.array([2]), four=np.array([4]))
+    result = gradgen.vjp(proto, wrt=["x"])
+    onnx.checker.check_model(result, full_check=True)
+    rng = np.random.default_rng(2)
+    shapes = {"x": (3, 4) if "[3,4] x" in text else (4,), "w": (3, 4), "grad_a": (1, 2), "grad_b": (3, 2)}
+    shapes |= {} if "[3,4] x" in text else {"grad_a": (3, 2), "grad_b": (2,)}
+    feeds = {n: rng.standard_normal(shape).astype(np.float32) for n, shape in shapes.items()}
+    run = Evaluator(result, strict=True)
+    found = run({n: v for n, v in feeds.items() if n in run.input_names})["grad_x"]
+    a, b = feeds["grad_a"], feeds["grad_b"]
+    want = np.zeros(shapes["x"], np.float32)
+    want[..., :2] += a if "[3,4] x" in text else a.sum(0)
+    want[..., 2:] += b
+    np.testing.assert_allclose(found, want, rtol=1e-6)
 
 
 def test_a_view_with_another_reader_stays():

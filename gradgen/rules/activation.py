@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from gradgen.rules.lang import op, traced, vjp
+from gradgen.rules.lang import op, picked, traced, vjp
 from gradgen.rules.library import mask, sum_to
 
 
@@ -184,7 +184,7 @@ def shrink_vjp(doutput, input, lambd: float = 0.5):
 @traced("dinput", "dmin", "dmax")
 def clip_vjp(doutput, input, min, max, output):
     """To the input where it passes, bounds included; to a bound where it cuts; all to max where min > max."""
-    passed = mask(op.Equal(output, input), doutput)
+    passed = mask(picked(input, output), doutput)
     ordered = None
     if min is not None and max is not None:
         ordered = mask(op.LessOrEqual(min, max), doutput)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import numpy_helper
 
-from gradgen.rules.lang import op, traced, vjp
+from gradgen.rules.lang import op, picked, traced, vjp
 from gradgen.rules.library import divide_inside, finite_positive, mask, nudge, select, sum_to
 
 INFINITY = numpy_helper.from_array(np.array(np.inf))
@@ -201,7 +201,7 @@ def min_vjp(dmin, data_0, min):
 def _extremum(ct, inputs, result):
     if len(inputs) == 1:
         return [op.Identity(ct)]
-    tied = [mask(op.Equal(x, result), result) for x in inputs]
+    tied = [mask(picked(x, result), result) for x in inputs]
     share = ct / _tree(tied)
     return [sum_to(share * t, x) for t, x in zip(tied, inputs, strict=True)]
 

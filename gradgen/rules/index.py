@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from gradgen.rules.lang import op, traced
+from gradgen.rules.lang import op, picked, traced
 from gradgen.rules.library import expand_like, mask, reshape_like, zeros_like
 from gradgen.rules.ranks import axes_from, ones_behind
 
@@ -139,8 +139,8 @@ def scattered(doutput, data, indices, updates, output, axis, reduction):
 
 def _scattered_extremum(doutput, data, indices, updates, output, axis):
     """du = dy[i]·[u = y[i]] / n[i], where n counts what ties."""
-    own = op.CastLike(op.Equal(data, output), data)
-    theirs = op.CastLike(op.Equal(updates, op.GatherElements(output, indices, axis=axis)), data)
+    own = op.CastLike(picked(data, output), data)
+    theirs = op.CastLike(picked(updates, op.GatherElements(output, indices, axis=axis)), data)
     share = doutput / scatter(own, indices, theirs, axis, "add")
     return own * share, theirs * op.GatherElements(share, indices, axis=axis)
 

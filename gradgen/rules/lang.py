@@ -14,6 +14,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+import onnx_ir as ir
+
 DOMAIN = "gradgen.vjp"
 INTERNAL = "gradgen.internal"
 OPSET = 21
@@ -244,6 +246,20 @@ def given(computed: Any, value: Any) -> Any:
     result = current_builder().node("Given", (computed, value), {}, 1, domain=INTERNAL)
     result.dtype, result.shape = value.dtype, value.shape
     return result
+
+
+def picked(x: Any, result: Any) -> Any:
+    """Where an op that returns one of its inputs has picked x: a bool tensor.
+
+    onnxruntime computes float16 in float32 where it has no kernel, and may hand x on as it is, not rounded, beside a
+    result that is. So what differs by less than the distance to the next float16 counts as equal.
+    """
+    same = op.Equal(x, result)
+    if x.dtype != ir.DataType.FLOAT16:
+        return same
+    # Neighbours lie 2⁻¹¹ of the larger one apart, or more, and 2⁻²⁴ at least; what rounds to a number lies closer.
+    distance = op.Max(op.Mul(op.Max(op.Abs(x), op.Abs(result)), 2.0**-11), 2.0**-24)
+    return op.Or(same, op.Less(op.Abs(op.Sub(x, result)), distance))
 
 
 def same_dim(a: int | str | None, b: int | str | None) -> bool:

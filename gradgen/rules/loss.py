@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from gradgen.rules.lang import op, traced
 from gradgen.rules.library import mask, zeros_like
+from gradgen.rules.ranks import stated
 
 CLASSES = np.asarray([1], np.int64)
 FLAT = np.asarray([-1], np.int64)
@@ -74,13 +75,15 @@ def _cotangents(ct, labels, weights, like, reduction, ignore_index):
     """(index, g, share): the labels with a class axis, 0 where ignored; the cotangent of −log p with and without the
     label's weight, 0 where ignored.
     """
+    labels = labels if like.shape is None else stated(labels, like.rank - 1)
     index, kept, weight = _kept(labels, weights, like, ignore_index)
-    if weights is None and kept is not None and reduction == "mean" and labels.rank == 1 and like.dtype in WIDE:
+    flat = labels.shape is not None and labels.rank == 1
+    if weights is None and kept is not None and reduction == "mean" and flat and like.dtype in WIDE:
         share = op.LpNormalization(kept, axis=0, p=1) * ct  # each label's part of the mean; 0 where all is ignored
         return index, share, share
     if reduction == "none":
         ct = op.Unsqueeze(ct, CLASSES)
-    elif reduction == "mean" and weight is None and labels.size is None and labels.rank == 1 and like.dtype in WIDE:
+    elif reduction == "mean" and weight is None and labels.size is None and flat and like.dtype in WIDE:
         # The softmax of equal numbers is 1 ÷ the size of the batch; the numbers are those that are scattered.
         ct = ct * op.Softmax(op.Expand(op.CastLike(-1.0, like), op.Shape(index)), axis=0)
     elif reduction == "mean" and weight is None:

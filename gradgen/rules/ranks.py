@@ -48,7 +48,7 @@ def leading(x: Any, count: int) -> Any:
     """x with its dimensions from `count` on as one, which is 1 where there are none."""
     behind = op.ReduceProd(op.Shape(x, start=count), keepdims=1)
     folded = op.Reshape(x, op.Concat(op.Shape(x, end=count), behind, axis=0), allowzero=1)
-    folded.shape = folded.shape or (None,) * (count + 1)
+    folded.dtype, folded.shape = folded.dtype or x.dtype, folded.shape or (None,) * (count + 1)
     return folded
 
 
@@ -63,7 +63,7 @@ def of_rank(*names: str, ranks: Sequence[int], known: Callable[[dict[str, Any]],
     """Decorates a traced rule that reads the one rank that some of its parameters share.
 
     Those of unknown rank take that of the others, or the one that `known` finds in the parameters by name. Where none is
-    known, the rule is traced for each of `ranks`, all that the op takes, and the gradient chooses at run time.
+    known, the rule is traced for each of `ranks`, those that are in use, and the gradient chooses at run time.
     """
 
     def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:

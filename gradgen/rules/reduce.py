@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from gradgen.rules.index import product_of_zeros, scatter
-from gradgen.rules.lang import op, traced
+from gradgen.rules.lang import op, picked, traced
 from gradgen.rules.library import expand_like, mask, nudge, recurrence, zeros_like
 
 
@@ -99,7 +99,7 @@ def reduce_mean_vjp(dreduced, data, axes, reduced, *, keepdims: int = 1, noop_wi
 @traced("ddata")
 def reduce_extremum_vjp(dreduced, data, axes, reduced, *, keepdims: int = 1, noop_with_empty_axes: int = 0):
     """dx = dy·[x = y] / n, where n elements tie for the maximum or minimum."""
-    tied = mask(op.Equal(data, unreduced(reduced, data, axes, keepdims)), data)
+    tied = mask(picked(data, unreduced(reduced, data, axes, keepdims)), data)
     ties = again("ReduceSum", tied, axes, noop_with_empty_axes)
     return tied * (unreduced(dreduced, data, axes, keepdims) / ties)
 

@@ -306,8 +306,12 @@ def pads_that_tile(node: ir.Node, linker: Any) -> ir.Value | None:
     if len(axes) != 1 or result.shape is None:
         return None
     axis, position = axes.pop(), 0
-    for _, start, size, _ in found:
-        if start != position:
+    whole = tuple(ir_shape(result) or ())
+    for _, start, size, part in found:
+        shape = tuple(ir_shape(part) or ())
+        # One that is broadcast along another axis is no part of a Concat.
+        beside = same_shape((*shape[:axis], *shape[axis + 1 :]), (*whole[:axis], *whole[axis + 1 :]))
+        if start != position or len(shape) != len(whole) or not beside:
             return None
         position += size
     if result.shape.dims[axis] != position:
