@@ -1,14 +1,12 @@
 # The samples of the rule tables, as what random graphs are drawn from.
 from __future__ import annotations
 
-import tomllib
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from table_samples import table_samples
 
-import gradgen.rules
 from gradgen.samples import Built, Sample, build
 
 # Not drawn: two ops have no CPU kernel in onnxruntime, one is the standard's from opset 17 on, and of one, which
@@ -23,21 +21,9 @@ LEFT_OUT = {
 
 @cache
 def table() -> dict[str, list[Sample]]:
-    """The samples of every op that has some, by op type (domain in front where it is not the standard's)."""
-    found: dict[str, list[Sample]] = {}
-    for path in sorted(Path(gradgen.rules.__file__).parent.glob("*.toml")):
-        for key, entry in tomllib.loads(path.read_text(encoding="utf-8")).items():
-            name, _, since = key.partition("@")
-            domain, _, op_type = name.rpartition("::")
-            settings = {k: entry[k] for k in ("range", "avoid", "tolerance") if k in entry}
-            samples = [
-                Sample("" if domain == "ai.onnx" else domain, op_type, int(since or 1), i, spec, settings)
-                for i, spec in enumerate(entry.get("samples", ()))
-            ]
-            kept = [s for s in samples if _has_content(s)]
-            if kept:
-                found.setdefault(name.removeprefix("ai.onnx::"), []).extend(kept)
-    return found
+    """The samples of the rule tables that have some content."""
+    kept = {name: [s for s in samples if _has_content(s)] for name, samples in table_samples().items()}
+    return {name: samples for name, samples in kept.items() if samples}
 
 
 def _has_content(sample: Sample) -> bool:

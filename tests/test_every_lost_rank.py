@@ -3,42 +3,22 @@
 
 from __future__ import annotations
 
-import tomllib
 import warnings
-from functools import cache
-from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx.helper
 import pytest
+from table_samples import table_samples
 
 import gradgen
 import gradgen.rules
 from gradgen.differences import directional
 from gradgen.engine.reading import checkable
 from gradgen.evaluate import Evaluator
-from gradgen.samples import Sample, build
+from gradgen.samples import build
 
 LENGTH = "axes_of_run_time"
-
-
-@cache
-def samples() -> dict[str, list[Sample]]:
-    """The samples of the tables, by op."""
-    found: dict[str, list[Sample]] = {}
-    for path in sorted(Path(gradgen.rules.__file__).parent.glob("*.toml")):
-        for key, entry in tomllib.loads(path.read_text(encoding="utf-8")).items():
-            name, _, since = key.partition("@")
-            domain, _, op_type = name.rpartition("::")
-            domain = "" if domain == "ai.onnx" else domain
-            settings = {k: entry[k] for k in ("range", "avoid", "tolerance") if k in entry}
-            every = [
-                Sample(domain, op_type, int(since or 1), i, s, settings) for i, s in enumerate(entry.get("samples", ()))
-            ]
-            if every:
-                found.setdefault(name, []).extend(every)
-    return found
 
 
 def lost(model: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
@@ -60,10 +40,10 @@ def lost(model: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("op", sorted(samples()))
+@pytest.mark.parametrize("op", sorted(table_samples()))
 def test_every_input_may_lose_its_rank(op):
     compared = 0
-    for sample in samples()[op]:
+    for sample in table_samples()[op]:
         narrow = build(sample, np.float32)
         floats = [n for n in narrow.wrt if getattr(narrow.feeds[n], "dtype", np.dtype(int)).kind == "f"]
         if not floats or not narrow.of:

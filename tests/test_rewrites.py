@@ -7,17 +7,11 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import numpy_helper, parser
+from text_models import model
 
 import gradgen
 from gradgen.evaluate import Evaluator
-from gradgen.rules import rewrites
-
-
-def model(text: str, **initializers: np.ndarray) -> onnx.ModelProto:
-    proto = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
-    proto.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), n) for n, a in initializers.items())
-    return proto
+from gradgen.rules import rewriting
 
 
 def backward(proto: onnx.ModelProto, wrt: list[str]) -> tuple[list[str], onnx.ModelProto]:
@@ -42,7 +36,8 @@ def plain(monkeypatch):
     """Switch the rewrites off."""
 
     def switch():
-        monkeypatch.setattr(rewrites, "PATTERNS", {})
+        monkeypatch.setattr(rewriting, "PATTERNS", {})
+        monkeypatch.setattr(rewriting, "LAST", {})
 
     return switch
 

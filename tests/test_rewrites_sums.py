@@ -6,16 +6,10 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper, parser
+from text_models import model
 
 import gradgen
 from gradgen.evaluate import Evaluator
-
-
-def model(text: str, **initializers: np.ndarray) -> onnx.ModelProto:
-    proto = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
-    proto.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), n) for n, a in initializers.items())
-    return proto
 
 
 def pushed(proto: onnx.ModelProto, wrt: list[str]) -> tuple[list[str], onnx.ModelProto]:

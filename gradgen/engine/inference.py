@@ -19,7 +19,7 @@ from gradgen.engine.propagation import propagated
 from gradgen.engine.values import Shape, Value
 from gradgen.errors import GradientError
 from gradgen.rules.elements import stated_shape
-from gradgen.rules.products import CORRECTED, LOST, RANKS, Operand
+from gradgen.rules.products import CORRECTED, LOST, RANKS, Operand, ranks_of
 
 _IR_VERSION = 10
 # What onnx's inference says of operands and attributes that no node can have; it checks some ops, others not at all.
@@ -280,9 +280,8 @@ def _refine(node: Any, schema: onnx.defs.OpSchema) -> None:
             value.shape = shape
     if node.op_type in RANKS and not node.domain:
         shapes = [None if v is None else v.shape for v in node.inputs]
-        for value, rank_of in zip(node.outputs, RANKS[node.op_type], strict=False):
-            rank = rank_of(shapes) if value.shape is None else None
-            value.shape = value.shape if rank is None else (None,) * rank
+        for value, rank in zip(node.outputs, ranks_of(node.op_type, shapes), strict=False):
+            value.shape = (None,) * rank if value.shape is None and rank is not None else value.shape
     if result.shape is None or None in result.shape:
         shape = stated_shape(node)
         if shape is not None and not contradict(result.shape, shape):

@@ -16,7 +16,7 @@ from gradgen.engine.ranks import recover_ranks
 from gradgen.engine.values import Value
 from gradgen.rules.elements import STATED, stated_shape
 from gradgen.rules.lang import OPSET
-from gradgen.rules.products import RANKS
+from gradgen.rules.products import RANKS, ranks_of
 
 Fill = Callable[[onnx.ModelProto], bool]
 
@@ -87,12 +87,11 @@ def _fill_known(scope: Scope, node: onnx.NodeProto) -> bool:
     found = False
     values = [value_of(scope, name) for name in node.input]
     shapes = [None if v is None else v.shape for v in values]
-    for name, rank_of in zip(node.output, RANKS[node.op_type], strict=False):
+    for name, rank in zip(node.output, ranks_of(node.op_type, shapes), strict=False):
         info = scope.known.get(name)
-        if info is None or info.type.tensor_type.HasField("shape") or not info.type.HasField("tensor_type"):
+        if rank is None or info is None or not info.type.HasField("tensor_type"):
             continue
-        rank = rank_of(shapes)
-        if rank is not None:
+        if not info.type.tensor_type.HasField("shape"):
             set_shape(info.type, (None,) * rank)
             found = True
     return found

@@ -10,7 +10,7 @@ import numpy as np
 from gradgen.errors import GradientError
 from gradgen.rules.lang import op, traced
 from gradgen.rules.library import many_rows, reshape_like, sum_rows
-from gradgen.rules.ranks import in_branch, of_rank, windowed
+from gradgen.rules.ranks import in_branch, of_rank, stated, windowed
 
 # The one-hot kernel of im2col is a constant up to this many elements, and tiled at run time beyond.
 KERNEL_LIMIT = 16384
@@ -196,9 +196,7 @@ def _rank_all(spatial: list[int], *values: Any) -> None:
     """
     rank = len(spatial) + 2
     for value in values:
-        if value.shape is None:
-            value.shape = (None,) * rank
-        elif len(value.shape) != rank:
+        if len(stated(value, rank).shape) != rank:
             # onnx infers so for an output_shape that cuts off what the windows reach, and onnxruntime relies on it.
             raise GradientError(
                 f"onnx's shape inference gives an operand or the result {len(value.shape)} dimensions where there are "

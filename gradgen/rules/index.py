@@ -86,8 +86,8 @@ def gather_vjp__known(doutput, data, indices, *, axis: int = 0):
 def gather_vjp__few(doutput, data, indices, *, axis: int = 0):
     """dx = (one-hot of i)ᵀ·dy for a matrix of few rows: a product is faster than a scatter."""
     rows = np.arange(data.shape[0])
-    picked = op.Mod(indices, op.CastLike(rows.size, indices))
-    picks = op.Equal(op.CastLike(rows[:, None], indices), op.Reshape(picked, [1, -1]))
+    read = op.Mod(indices, op.CastLike(rows.size, indices))
+    picks = op.Equal(op.CastLike(rows[:, None], indices), op.Reshape(read, [1, -1]))
     return mask(picks, data) @ op.Reshape(doutput, op.Concat([-1], op.Shape(data, start=1), axis=0))
 
 

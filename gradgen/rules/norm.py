@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from math import prod
 from typing import Any
 
@@ -9,7 +11,7 @@ import numpy as np
 
 from gradgen.rules.lang import op, traced
 from gradgen.rules.library import ROWS_CONSTANT, reshape_like, sum_to
-from gradgen.rules.ranks import axes_from
+from gradgen.rules.ranks import axes_from, stated
 
 FLOAT, DOUBLE = 1, 11
 
@@ -109,15 +111,35 @@ def _column(v: Any, rank: int) -> Any:
     return v if rank <= 2 else op.Reshape(v, [-1] + [1] * (rank - 2))
 
 
-def _in_three(shape_of: Any, channels: Any, *values: Any) -> list[Any]:
-    """Values of the shape of `shape_of`, [N, C, …] of unknown rank, as [N, C, space]; None stays None."""
-    space = op.ReduceProd(op.Shape(shape_of, start=2), keepdims=1)
-    shape = op.Concat(op.Shape(shape_of, end=1), channels, space, axis=0)
-    found = [None if v is None else op.Reshape(v, shape, allowzero=1) for v in values]
-    for v in found:
-        if v is not None:
-            v.shape = (None,) * 3
-    return found
+def _in_three(like: str, *flat: str, channels: str | None = None) -> Any:
+    """Decorates a rule for `like`, [N, C, …], and values of its shape: where its rank is lost, they are [N, C, space].
+
+    The first result has the shape of `like`. `channels` is a vector of C elements, where `like` may have N alone.
+    """
+
+    def decorate(fn: Any) -> Any:
+        positional = list(inspect.signature(fn).parameters)
+
+        @functools.wraps(fn)
+        def rule(*values: Any, **attributes: Any) -> Any:
+            given = dict(zip(positional, values, strict=False))
+            x = given[like]
+            if x.shape is not None:
+                return fn(*values, **attributes)
+            width = op.Shape(x, start=1, end=2) if channels is None else op.Shape(given[channels])
+            space = op.ReduceProd(op.Shape(x, start=2), keepdims=1)
+            shape = op.Concat(op.Shape(x, end=1), width, space, axis=0)
+            for name in (*flat, like):
+                if given[name] is not None:
+                    given[name] = stated(op.Reshape(given[name], shape, allowzero=1), 3)
+            results = fn(*given.values(), **attributes)
+            first, *others = results if isinstance(results, tuple | list) else [results]
+            first = None if first is None else reshape_like(first, x)
+            return (first, *others) if others else first
+
+        return rule
+
+    return decorate
 
 
 def _over_channels(reduce: Any, x: Any, rank: int) -> Any:
@@ -128,16 +150,11 @@ def _over_channels(reduce: Any, x: Any, rank: int) -> Any:
 
 
 @traced("dX", "dscale", "dB", "dinput_mean", "dinput_var")
+@_in_three("X", "dY", channels="scale")
 def batch_normalization_vjp(
     dY, drunning_mean, drunning_var, X, scale, B, input_mean, input_var, *, epsilon=1e-5, momentum=0.9, training_mode=0
 ):  # fmt: skip
     """dX = a·dY, in training mode a·dY + b·(X−μ) + c; per channel dscale = Σ dY·x̂ and dB = Σ dY."""
-    if X.shape is None:
-        flat_ct, flat = _in_three(X, op.Shape(scale), dY, X)
-        operands = (flat_ct, drunning_mean, drunning_var, flat, scale, B, input_mean, input_var)
-        settings = {"epsilon": epsilon, "momentum": momentum, "training_mode": training_mode}
-        dX, *others = batch_normalization_vjp(*operands, **settings)
-        return None if dX is None else reshape_like(dX, X), *others
     rank = X.rank
     ct, mean_ct, var_ct, x, gain, mean, var = _wide(
         X, dY, drunning_mean, drunning_var, X, scale, input_mean, input_var
@@ -189,12 +206,9 @@ def _train(ct: Any, mean_ct: Any, var_ct: Any, x: Any, gain: Any, epsilon: float
 
 
 @traced("dX", "dscale", "dbias")
+@_in_three("X", "dY")
 def group_normalization_vjp(dY, X, scale, *, epsilon=1e-5, num_groups):
     """In each group as LayerNormalization, with g = dY·scale; per channel dscale = Σ dY·x̂, dbias = Σ dY."""
-    if X.shape is None:
-        flat_ct, flat = _in_three(X, op.Shape(X, start=1, end=2), dY, X)
-        dX, *others = group_normalization_vjp(flat_ct, flat, scale, epsilon=epsilon, num_groups=num_groups)
-        return reshape_like(dX, X), *others
     rank = X.rank
     ct, x, gain = _wide(X, dY, X, scale)
     grouped = [0, num_groups, -1]
@@ -206,12 +220,9 @@ def group_normalization_vjp(dY, X, scale, *, epsilon=1e-5, num_groups):
 
 
 @traced("dinput", "dscale", "dB")
+@_in_three("input", "doutput")
 def instance_normalization_vjp(doutput, input, scale, *, epsilon=1e-5):
     """In each channel of each image as LayerNormalization; dscale = Σ dY·x̂, dB = Σ dY."""
-    if input.shape is None:
-        flat_ct, flat = _in_three(input, op.Shape(input, start=1, end=2), doutput, input)
-        dinput, *others = instance_normalization_vjp(flat_ct, flat, scale, epsilon=epsilon)
-        return reshape_like(dinput, input), *others
     rank = input.rank
     ct, x, gain = _wide(input, doutput, input, scale)
     axes = list(range(2, rank))
@@ -246,11 +257,9 @@ def _across_channels(x: Any, size: int, before: int) -> Any:
 
 
 @traced("dX")
+@_in_three("X", "dY")
 def lrn_vjp(dY, X, *, size, alpha=1e-4, beta=0.75, bias=1.0):
     """dX = dY·s^(−β) − 2αβ/size·X·Σ dY·X·s^(−β−1), over the channels c whose window holds the element's."""
-    if X.shape is None:
-        flat_ct, flat = _in_three(X, op.Shape(X, start=1, end=2), dY, X)
-        return reshape_like(lrn_vjp(flat_ct, flat, size=size, alpha=alpha, beta=beta, bias=bias), X)
     before = (size - 1) // 2
     base = _across_channels(X * X, size, before) * alpha + bias
     direct = dY * op.Pow(base, -beta)

@@ -1,4 +1,4 @@
-"""Shapes that onnx's inference gets wrong or loses: of Einsum that broadcasts, of Attention, of DFT, of Split, …"""
+"""Shapes that onnx's inference gets wrong or loses, and ranks of results that follow from the inputs'."""
 
 from __future__ import annotations
 
@@ -160,3 +160,8 @@ RANKS: dict[str, tuple[Ranks, ...]] = {
 }
 """By op: the ranks of the results, from the shapes of the inputs, where inference loses them: with a kernel of unknown
 size, say, or where the first input's rank is lost and another's is not."""
+
+
+def ranks_of(op_type: str, shapes: Results) -> tuple[int | None, ...]:
+    """The ranks of an op's results as far as they follow from its inputs; none for ops of which that is not told."""
+    return tuple(rank(shapes) for rank in RANKS.get(op_type, ()))

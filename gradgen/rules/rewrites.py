@@ -1,113 +1,17 @@
-"""Rewrites of the linked backward graph: named patterns that span the rules of several nodes, each one linear pass.
-
-A pattern sees only nodes that gradgen has linked; forward nodes stay, so that primal values keep their bits.
-"""
+"""Patterns of views, transposes, products, masks and parts in the linked backward graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from gradgen.engine.contract import ir_shape
-from gradgen.engine.surgery import is_read, remove_node
 from gradgen.rules.lang import same_shape
+from gradgen.rules.rewriting import linked, only_reader, own_producer, pattern
 
-Pattern = Callable[[ir.Node, Any], ir.Value | None]
-PATTERNS: dict[str, list[Pattern]] = {}
-LAST: dict[str, list[Pattern]] = {}  # what the others would not see through
-
-PASSES = 4
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-
-
-def pattern(*op_types: str, last: bool = False) -> Callable[[Pattern], Pattern]:
-    """Register a pattern for nodes of these types; `last` for one that applies when no other does any more.
-
-    `fn(node, linker)` returns the value that takes the place of the node's result, or None.
-    """
-
-    def register(fn: Pattern) -> Pattern:
-        for op_type in op_types:
-            (LAST if last else PATTERNS).setdefault(op_type, []).append(fn)
-        return fn
-
-    return register
-
-
-def rewrite(graph: ir.Graph, linker: Any) -> bool:
-    """Apply every pattern to every linked node, in order; a few times, since one can make room for another.
-
-    Returns whether any applied.
-    """
-    applied = False
-    for _ in range(PASSES):
-        if not _once(PATTERNS, graph, linker):
-            break
-        applied = True
-    return _once(LAST, graph, linker) or applied
-
-
-def _once(registered: Mapping[str, list[Pattern]], graph: ir.Graph, linker: Any) -> bool:
-    """One pass of patterns over a graph; whether any applied."""
-    applied, place = False, linker.within(graph)
-    for node in graph:
-        patterns = registered.get(node.op_type)
-        if patterns is None or node.domain or not linked(node):
-            continue
-        if not is_read(node.outputs[0]):
-            continue
-        place.move(node)
-        for fn in patterns:
-            value = fn(node, place)
-            if value is not None and _replace(node.outputs[0], value):
-                _drop(node, graph)
-                applied = True
-                break
-    return applied
-
-
-def _replace(old: ir.Value, new: ir.Value) -> bool:
-    """Let a value take another's place; False where that is a public output and the new one is not free to be."""
-    if old.is_graph_output():
-        if new.is_graph_output() or not linked(new.producer()):
-            return False
-        old.name, new.name = f"{old.name}/replaced", old.name
-        new.type, new.shape = old.type, old.shape
-    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-    return True
-
-
-def _drop(node: ir.Node, graph: ir.Graph) -> None:
-    """Remove a node that nobody reads any more, and what only it read."""
-    pending = [node]
-    while pending:
-        dead = pending.pop()
-        if dead.graph is not graph or not linked(dead) or any(map(is_read, dead.outputs)):
-            continue
-        producers = {p for v in dead.inputs if v is not None and (p := v.producer()) is not None}
-        remove_node(dead)
-        pending.extend(producers)
-
-
-def linked(node: ir.Node | None) -> bool:
-    """Whether gradgen has added this node."""
-    return node is not None and "gradgen.node" in node.metadata_props
-
-
-def only_reader(value: ir.Value) -> bool:
-    """Whether a value has one use, so that what computes it goes when that use does."""
-    return len(value.uses()) == 1 and not value.is_graph_output()
-
-
-def own_producer(value: ir.Value | None, op_types: tuple[str, ...]) -> ir.Node | None:
-    """The linked node of one of these types that computes a value which nothing else reads."""
-    node = value.producer() if value is not None else None
-    if node is None or value is None or node.domain or node.op_type not in op_types:
-        return None
-    return node if linked(node) and only_reader(value) else None
 
 
 def _target(value: ir.Value) -> np.ndarray | None:
@@ -384,6 +288,3 @@ def moved_off_int8(node: ir.Node, linker: Any) -> ir.Value | None:
     result = node.outputs[0]
     attributes = {name: attr.value for name, attr in node.attributes.items()}
     return linker.node(node.op_type, [copy, *node.inputs[1:]], result, f"{result.name}/moved", **attributes)
-
-
-from gradgen.rules import rewrites_sums  # noqa: E402, F401  (registers its patterns)

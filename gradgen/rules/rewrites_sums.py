@@ -12,7 +12,7 @@ from gradgen.engine.contract import ir_shape
 from gradgen.engine.knowledge import is_constant
 from gradgen.engine.surgery import remove_node
 from gradgen.rules.lang import same_shape
-from gradgen.rules.rewrites import linked, only_reader, own_producer, pattern
+from gradgen.rules.rewriting import linked, only_reader, own_producer, pattern
 
 # Ops that are linear in an input, by its position: a sign moves through them, without a change of a bit.
 SIGNED = {

@@ -9,9 +9,7 @@ import numpy as np
 from gradgen.rules.index import gathered
 from gradgen.rules.lang import op, traced
 from gradgen.rules.library import reshape_like, sum_to
-from gradgen.rules.ranks import of_rank, stated
-
-END = np.iinfo(np.int64).max
+from gradgen.rules.ranks import END, of_rank, stated
 
 
 def _halves(x: Any, size: int, interleaved: int) -> list[Any]:

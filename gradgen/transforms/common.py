@@ -33,7 +33,7 @@ from gradgen.errors import GradientError, GradientWarning, only_gradient_errors
 from gradgen.request import FIXED_KEY, NAMES_KEY, SEEDED, check_fixed, find_values, noted_fixed, noted_roles
 from gradgen.rules.library import zeros_like
 from gradgen.rules.portable import make_portable
-from gradgen.rules.rewrites import rewrite
+from gradgen.rules.rewriting import rewrite
 from gradgen.transforms.elements import chosen_element
 
 

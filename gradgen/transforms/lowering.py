@@ -31,7 +31,7 @@ from gradgen.engine.values import is_float
 from gradgen.errors import GradientError, GradientWarning
 from gradgen.functions import infer_node
 from gradgen.rules.library import zeros_like
-from gradgen.rules.rewrites import rewrite
+from gradgen.rules.rewriting import rewrite
 from gradgen.transforms.common import complete, paused_collector
 from gradgen.transforms.gradient_ops import count_gradients, fill_gradients, is_marked, mark_gradients
 from gradgen.transforms.partition import SMALL
