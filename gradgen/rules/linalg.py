@@ -21,7 +21,8 @@ ELLIPSIS = 4
 def matmul_vjp(dY, A, B):
     """dA = dY·Bᵀ, dB = Aᵀ·dY, each summed over the batch axes along which it was broadcast.
 
-    A product of matrices is one Gemm a side, and so is dB where only A has batch axes.
+    A product of matrices is one Gemm a side, and so it is where only A has batch axes: these are rows then, and the
+    linker keeps what is read by the next layer alone as a matrix.
     """
     if A.shape is None or B.shape is None:
         return _of_any_rank(dY, A, B)
@@ -29,10 +30,10 @@ def matmul_vjp(dY, A, B):
         return _with_vector(dY, A, B)
     if A.rank == B.rank == 2:
         return op.Gemm(dY, B, transB=1), op.Gemm(A, dY, transA=1)
+    if B.rank == 2:
+        return _as_rows(dY, A, B), op.Gemm(_as_matrix(A), _as_matrix(dY), transA=1)
     batch = _broadcast([A.shape[:-2], B.shape[:-2]])
     dA = sum_to(_product(dY, transpose_matrix(B), (*batch, *A.shape[-2:])), A)
-    if B.rank == 2:
-        return dA, op.Gemm(_as_matrix(A), _as_matrix(dY), transA=1)
     return dA, sum_to(_product(transpose_matrix(A), dY, (*batch, *B.shape[-2:])), B)
 
 
@@ -71,6 +72,16 @@ def _matrix_shape(x: Any, left: bool) -> Any:
 def _as_matrix(x: Any) -> Any:
     """x with all axes but the last as one; any of them may be empty."""
     return x if x.rank == 2 else op.Flatten(x, axis=-1)
+
+
+def _as_rows(dY: Any, A: Any, B: Any) -> Any:
+    """dY·Bᵀ for an A with batch axes: of matrices, where no more than one size of A shows at run time alone."""
+    sizes = [d if isinstance(d, int) else -1 for d in A.shape]
+    if 0 in sizes or sizes.count(-1) > 1:
+        return _product(dY, transpose_matrix(B), A.shape)
+    rows = op.Reshape(op.Gemm(_as_matrix(dY), B, transB=1), np.asarray(sizes, np.int64))
+    rows.shape = A.shape
+    return rows
 
 
 def _product(left: Any, right: Any, shape: tuple) -> Any:

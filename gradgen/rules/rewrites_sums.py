@@ -58,45 +58,6 @@ def _negation(value: ir.Value | None) -> tuple[ir.Node, tuple[ir.Node, int] | No
     return None
 
 
-@pattern("Add")
-def addend_of_product(node: ir.Node, linker: Any) -> ir.Value | None:
-    """What is added to a matrix product is the addend of its Gemm: an input of the model, or a term of one tangent.
-
-    Not what the product of another node gives: the product would be computed where the sum is, and until then hold its
-    factors, as those of a weight's gradient in all layers that share it.
-    """
-    result = ir_shape(node.outputs[0])
-    for product, other in (node.inputs, node.inputs[::-1]):
-        gemm = own_producer(product, ("Gemm",))
-        if gemm is None or product is None or other is None or other is product:
-            continue
-        if len(gemm.inputs) > 2 and gemm.inputs[2] is not None or not _together(gemm, other.producer()):
-            continue
-        if not same_shape(ir_shape(product), result) or not _spreads(ir_shape(other), result):
-            continue
-        attributes = {k: a.value for k, a in gemm.attributes.items() if k != "beta"}
-        inputs = [*gemm.inputs[:2], other]
-        return linker.node("Gemm", inputs, node.outputs[0], f"{node.outputs[0].name}/product", **attributes)
-    return None
-
-
-def _together(node: ir.Node, other: ir.Node | None) -> bool:
-    """Whether a node gives a term of the tangent of which another one gives a term too; or there is no other one."""
-    marks = [node.metadata_props.get(k) for k in ("gradgen.rule", "gradgen.node")]
-    return (
-        other is None
-        or marks[0] == "linear"
-        and marks == [other.metadata_props.get(k) for k in ("gradgen.rule", "gradgen.node")]
-    )
-
-
-def _spreads(shape: Any, result: Any) -> bool:
-    """Whether a shape is known to be broadcast to another one, and not the other way round."""
-    if shape is None or result is None or len(shape) > len(result):
-        return False
-    return all(d == 1 or same_shape((d,), (r,)) for d, r in zip(shape[::-1], result[::-1], strict=False))
-
-
 @pattern("Mul")
 def mean_of_sum(node: ir.Node, linker: Any) -> ir.Value | None:
     """A sum over axes of known sizes, divided by the number of its terms, is their mean.

@@ -19,7 +19,7 @@ LAST: dict[str, list[Pattern]] = {}  # what the others would not see through
 
 PASSES = 4
 # In the order in which the patterns for one op are tried.
-MODULES = ("gradgen.rules.rewrites", "gradgen.rules.rewrites_sums")
+MODULES = ("gradgen.rules.rewrites_linear", "gradgen.rules.rewrites", "gradgen.rules.rewrites_sums")
 
 
 def pattern(*op_types: str, last: bool = False) -> Callable[[Pattern], Pattern]:
@@ -55,12 +55,12 @@ def _once(registered: Mapping[str, list[Pattern]], graph: ir.Graph, linker: Any)
     """One pass of patterns over a graph; whether any applied."""
     applied, place = False, linker.within(graph)
     for node in graph:
+        place.move(node)
         patterns = registered.get(node.op_type)
         if patterns is None or node.domain or not linked(node):
             continue
         if not is_read(node.outputs[0]):
             continue
-        place.move(node)
         for fn in patterns:
             value = fn(node, place)
             if value is not None and _replace(node.outputs[0], value):

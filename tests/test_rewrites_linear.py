@@ -1,0 +1,182 @@
+# Each rewrite of matrix products: that it applies, that values are those of numpy in float64, what it must leave alone.
+"""Tests of the rewrites of products with a matrix, on what vjp writes."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from text_models import model
+
+import gradgen
+from gradgen.evaluate import Evaluator
+
+
+def pulled(proto: onnx.ModelProto, wrt: list[str]) -> tuple[list[str], onnx.ModelProto]:
+    """Op types of the nodes behind the primal's, sorted, and the vjp."""
+    result = gradgen.vjp(proto, wrt=wrt)
+    onnx.checker.check_model(result, full_check=True)
+    return sorted(n.op_type for n in list(result.graph.node)[len(proto.graph.node) :]), result
+
+
+def arrays(seed: int = 0, **shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {n: rng.standard_normal(s) for n, s in shapes.items()}
+
+
+def rows(x: np.ndarray) -> np.ndarray:
+    return x.reshape(-1, x.shape[-1])
+
+
+RESIDUAL = """g (double[{batch}] x, double[4,4] w, double[4,4] v) => (double[{batch}] y) {{
+    p = MatMul(x, w)\n q = MatMul(x, v)\n s = Add(p, q)\n y = Add(s, x) }}"""
+
+
+@pytest.mark.parametrize("batch", ["2,3,4", "N,3,4", "2,N,4", "2,3,5,4"])
+def test_the_products_of_one_input_and_what_bypasses_them_are_one_sum(batch):
+    kinds, result = pulled(model(RESIDUAL.format(batch=batch)), ["x", "w", "v"])
+    assert kinds == ["Flatten", "Flatten", "Gemm", "Gemm", "Gemm", "Gemm", "Reshape"]
+    shape = tuple(int(d) if d.isdigit() else 3 for d in batch.split(","))
+    f = arrays(x=shape, w=(4, 4), v=(4, 4), grad_y=shape)
+    found, ct = Evaluator(result)(f), f["grad_y"]
+    np.testing.assert_allclose(found["grad_x"], ct + ct @ f["w"].T + ct @ f["v"].T, rtol=1e-12)
+    np.testing.assert_allclose(found["grad_w"], rows(f["x"]).T @ rows(ct), rtol=1e-12)
+    np.testing.assert_allclose(found["grad_v"], rows(f["x"]).T @ rows(ct), rtol=1e-12)
+
+
+@pytest.mark.parametrize("batch", ["N,M,4", "0,3,4"])
+def test_batches_that_no_constant_shape_restores_stay(batch):
+    kinds, result = pulled(model(RESIDUAL.format(batch=batch)), ["x"])
+    assert kinds.count("MatMul") == 2 and "Reshape" not in kinds
+    shape = tuple(int(d) if d.isdigit() else 3 for d in batch.split(","))
+    f = arrays(x=shape, w=(4, 4), v=(4, 4), grad_y=shape)
+    ct = f["grad_y"]
+    np.testing.assert_allclose(Evaluator(result)(f)["grad_x"], ct + ct @ f["w"].T + ct @ f["v"].T, rtol=1e-12)
+
+
+def test_no_rows_at_run_time():
+    _, result = pulled(model(RESIDUAL.format(batch="N,3,4")), ["x", "w", "v"])
+    found = Evaluator(result)(arrays(x=(0, 3, 4), w=(4, 4), v=(4, 4), grad_y=(0, 3, 4)))
+    assert found["grad_x"].shape == (0, 3, 4) and not found["grad_w"].any()
+
+
+@pytest.mark.parametrize("batch", ["3", "2,3"])
+def test_what_comes_after_a_product_is_not_its_addend(batch):
+    """exp(x) is pulled back behind the product, which would have to wait for it."""
+    proto = model(f"g (double[{batch},4] x, double[4,4] w) => (double[{batch},4] y) "
+                  "{ e = Exp(x)\n p = MatMul(x, w)\n y = Add(p, e) }")  # fmt: skip
+    kinds, result = pulled(proto, ["x"])
+    assert kinds.count("Add") == 1
+    gemm = next(n for n in result.graph.node if n.op_type == "Gemm")
+    assert len(gemm.input) == 2
+    shape = (*map(int, batch.split(",")), 4)
+    f = arrays(x=shape, w=(4, 4), grad_y=shape)
+    expected = f["grad_y"] * np.exp(f["x"]) + f["grad_y"] @ f["w"].T
+    np.testing.assert_allclose(Evaluator(result)(f)["grad_x"], expected, rtol=1e-12)
+
+
+def test_the_gradients_of_a_shared_weight_add_up_from_layer_to_layer():
+    proto = model("g (double[3,4] x, double[4,4] w) => (double[3,4] y) "
+                  "{ a = MatMul(x, w)\n b = MatMul(a, w)\n c = MatMul(b, w)\n y = MatMul(c, w) }")  # fmt: skip
+    kinds, result = pulled(proto, ["w"])
+    assert kinds == ["Gemm"] * 7
+    f = arrays(x=(3, 4), w=(4, 4), grad_y=(3, 4))
+    x, w, ct = f["x"], f["w"], f["grad_y"]
+    expected, primal = np.zeros((4, 4)), [x]
+    for _ in range(3):
+        primal.append(primal[-1] @ w)
+    for value in reversed(primal):
+        expected += value.T @ ct
+        ct = ct @ w.T
+    np.testing.assert_allclose(Evaluator(result)(f)["grad_w"], expected, rtol=1e-11)
+
+
+def test_the_factor_of_an_addend_that_was_not_there_is_not_that_of_another():
+    """The tangent of the product has its β, and no addend until that of x is one."""
+    proto = model("g (double[3,4] x, double[4,4] w, double[4] c) => (double[3,4] y) "
+                  "{ p = Gemm<beta=3.0>(x, w, c)\n y = Add(p, x) }")  # fmt: skip
+    result = gradgen.jvp(proto, wrt=["x"])
+    assert "Add" not in [n.op_type for n in result.graph.node][2:]
+    f = arrays(x=(3, 4), w=(4, 4), c=(4,), tangent_x=(3, 4))
+    found = Evaluator(result)(f)["tangent_y"]
+    np.testing.assert_allclose(found, f["tangent_x"] + f["tangent_x"] @ f["w"], rtol=1e-12)
+
+
+def test_a_bias_for_each_position_is_summed_over_the_batch_alone():
+    proto = model("g (double[2,3,4] x, double[4,5] w, double[3,5] b) => (double[2,3,5] y) "
+                  "{ p = MatMul(x, w)\n y = Add(p, b) }")  # fmt: skip
+    _, result = pulled(proto, ["w", "b"])
+    f = arrays(x=(2, 3, 4), w=(4, 5), b=(3, 5), grad_y=(2, 3, 5))
+    found = Evaluator(result)(f)
+    np.testing.assert_allclose(found["grad_b"], f["grad_y"].sum(0), rtol=1e-12)
+    np.testing.assert_allclose(found["grad_w"], rows(f["x"]).T @ rows(f["grad_y"]), rtol=1e-12)
+
+
+LAYERS = """g (double[{n},3,4] x, double[4,5] w, double[5] b, double[5,4] v) => (double[{n},3,4] y) {{
+    p = MatMul(x, w)\n a = Add(p, b)\n r = {activation}(a)\n y = MatMul(r, v) }}"""
+
+
+@pytest.mark.parametrize("n", ["2", "N"])
+@pytest.mark.parametrize("activation", ["Tanh", "Relu"])
+def test_rows_stay_a_matrix_from_layer_to_layer(activation, n):
+    """One Reshape, at the end, and one Flatten each for what is read of the forward pass and for the cotangent of y."""
+    kinds, result = pulled(model(LAYERS.format(n=n, activation=activation)), ["x", "w", "b", "v"])
+    assert kinds.count("Reshape") == 1 and kinds.count("Flatten") == 4
+    f = arrays(x=(2, 3, 4), w=(4, 5), b=(5,), v=(5, 4), grad_y=(2, 3, 4))
+    found, ct = Evaluator(result)(f), f["grad_y"]
+    before = f["x"] @ f["w"] + f["b"]
+    after = np.tanh(before) if activation == "Tanh" else np.maximum(before, 0)
+    slope = 1 - after**2 if activation == "Tanh" else (before > 0).astype(float)
+    inner = ct @ f["v"].T * slope
+    np.testing.assert_allclose(found["grad_v"], rows(after).T @ rows(ct), rtol=1e-11)
+    np.testing.assert_allclose(found["grad_b"], inner.sum((0, 1)), rtol=1e-11)
+    np.testing.assert_allclose(found["grad_w"], rows(f["x"]).T @ rows(inner), rtol=1e-11)
+    np.testing.assert_allclose(found["grad_x"], inner @ f["w"].T, rtol=1e-11)
+
+
+def test_masks_of_two_ops_between_layers():
+    proto = model("g (double[2,3,4] x, double[4,5] w, double[2,3,5] m, double[5,4] v) => (double[2,3,4] y) "
+                  "{ p = MatMul(x, w)\n d = Mul(p, m)\n r = Exp(d)\n y = MatMul(r, v) }")  # fmt: skip
+    kinds, result = pulled(proto, ["x", "w"])
+    assert kinds.count("Reshape") == 1
+    f = arrays(x=(2, 3, 4), w=(4, 5), m=(2, 3, 5), v=(5, 4), grad_y=(2, 3, 4))
+    inner = f["grad_y"] @ f["v"].T * np.exp(f["x"] @ f["w"] * f["m"]) * f["m"]
+    found = Evaluator(result)(f)
+    np.testing.assert_allclose(found["grad_w"], rows(f["x"]).T @ rows(inner), rtol=1e-11)
+    np.testing.assert_allclose(found["grad_x"], inner @ f["w"].T, rtol=1e-11)
+
+
+def test_a_factor_that_is_broadcast_keeps_the_batch_axes():
+    """m has one row for each position of the sequence, so that it is no matrix of all rows."""
+    proto = model("g (double[2,3,4] x, double[4,5] w, double[3,5] m, double[5,4] v) => (double[2,3,4] y) "
+                  "{ p = MatMul(x, w)\n d = Mul(p, m)\n y = MatMul(d, v) }")  # fmt: skip
+    _, result = pulled(proto, ["w"])
+    f = arrays(x=(2, 3, 4), w=(4, 5), m=(3, 5), v=(5, 4), grad_y=(2, 3, 4))
+    inner = f["grad_y"] @ f["v"].T * f["m"]
+    np.testing.assert_allclose(Evaluator(result)(f)["grad_w"], rows(f["x"]).T @ rows(inner), rtol=1e-11)
+
+
+@pytest.mark.parametrize("perm", ["<perm=[1,0]>", ""])
+def test_a_transposed_weight_is_read_as_it_is_stored(perm):
+    proto = model(
+        f"g (double[3,4] x, double[5,4] w) => (double[3,5] y) {{ t = Transpose{perm}(w)\n y = MatMul(x, t) }}"
+    )
+    kinds, result = pulled(proto, ["x", "w"])
+    assert kinds == ["Gemm", "Gemm"]
+    assert not any("t" in n.input for n in result.graph.node if n.op_type == "Gemm")
+    f = arrays(x=(3, 4), w=(5, 4), grad_y=(3, 5))
+    found = Evaluator(result)(f)
+    np.testing.assert_allclose(found["grad_x"], f["grad_y"] @ f["w"], rtol=1e-12)
+    np.testing.assert_allclose(found["grad_w"], f["grad_y"].T @ f["x"], rtol=1e-12)
+
+
+def test_the_keys_of_scores_are_transposed_once():
+    """dk = (qᵀ·ds)ᵀ is dsᵀ·q."""
+    proto = model("g (double[2,3,4] q, double[2,5,4] k) => (double[2,3,5] y) "
+                  "{ t = Transpose<perm=[0,2,1]>(k)\n y = MatMul(q, t) }")  # fmt: skip
+    kinds, result = pulled(proto, ["q", "k"])
+    assert kinds == ["MatMul", "MatMul", "Transpose"]
+    f = arrays(q=(2, 3, 4), k=(2, 5, 4), grad_y=(2, 3, 5))
+    found = Evaluator(result)(f)
+    np.testing.assert_allclose(found["grad_q"], f["grad_y"] @ f["k"], rtol=1e-12)
+    np.testing.assert_allclose(found["grad_k"], f["grad_y"].transpose(0, 2, 1) @ f["q"], rtol=1e-12)
