@@ -22,7 +22,7 @@ def _target(value: ir.Value) -> np.ndarray | None:
     return None if sizes.count(-1) > 1 or 0 in sizes else np.asarray(sizes, np.int64)
 
 
-@pattern(*VIEWS)
+@pattern(*VIEWS, reads=VIEWS)
 def adjacent_views(node: ir.Node, linker: Any) -> ir.Value | None:
     """A view of a view is one Reshape, or nothing."""
     first = own_producer(node.inputs[0], VIEWS)
@@ -37,7 +37,7 @@ def adjacent_views(node: ir.Node, linker: Any) -> ir.Value | None:
     return linker.node("Reshape", [source, linker.constants.get(target)], result, f"{result.name}/view")
 
 
-@pattern(*VIEWS)
+@pattern(*VIEWS, reads=("Transpose",))
 def transposed_units(node: ir.Node, linker: Any) -> ir.Value | None:
     """A Transpose between views that only insert and drop axes of size 1 is one without these axes, or nothing."""
     middle = own_producer(node.inputs[0], ("Transpose",))
@@ -60,7 +60,7 @@ def transposed_units(node: ir.Node, linker: Any) -> ir.Value | None:
     )
 
 
-@pattern("Reshape")
+@pattern("Reshape", reads=("Transpose",))
 def interleaved_parts(node: ir.Node, linker: Any) -> ir.Value | None:
     """Parts stacked on an axis of their own that is then moved next to another and merged with it are their Concat."""
     middle = own_producer(node.inputs[0], ("Transpose",))
@@ -91,7 +91,7 @@ def interleaved_parts(node: ir.Node, linker: Any) -> ir.Value | None:
     return linker.node("Concat", pieces, node.outputs[0], f"{node.outputs[0].name}/joined", axis=at)
 
 
-@pattern("Transpose")
+@pattern("Transpose", reads=("Transpose",))
 def cancelled_transposes(node: ir.Node, linker: Any) -> ir.Value | None:
     """A Transpose of a Transpose is one, or nothing: then even where the first is a forward node, or has other readers."""
     first = node.inputs[0].producer() if node.inputs[0] is not None else None
@@ -109,7 +109,7 @@ def cancelled_transposes(node: ir.Node, linker: Any) -> ir.Value | None:
     return linker.node("Transpose", [source], result, f"{result.name}/transposed", perm=perm)
 
 
-@pattern("Transpose")
+@pattern("Transpose", reads=("Gemm",))
 def transposed_product(node: ir.Node, linker: Any) -> ir.Value | None:
     """The Transpose of a matrix product without addend is the product of the transposed factors."""
     product = own_producer(node.inputs[0], ("Gemm",))
@@ -123,7 +123,7 @@ def transposed_product(node: ir.Node, linker: Any) -> ir.Value | None:
     return linker.node("Gemm", [product.inputs[1], product.inputs[0]], result, f"{result.name}/product", **attributes)
 
 
-@pattern("Mul")
+@pattern("Mul", reads=("MaxUnpool",))
 def mask_behind_pool(node: ir.Node, linker: Any) -> ir.Value | None:
     """A mask [x > t] on what is spread to the maxima of x's windows is the mask [max > t] before it is spread."""
     for spread, masked in (node.inputs, node.inputs[::-1]):
@@ -169,7 +169,7 @@ def _maxima(indices: ir.Value, source: ir.Value | None) -> ir.Value | None:
     return spread.inputs[0]
 
 
-@pattern("GatherElements")
+@pattern("GatherElements", reads=("Expand",))
 def whole_rows(node: ir.Node, linker: Any) -> ir.Value | None:
     """Elements that are gathered by a column of indices repeated along the rows are rows that are gathered."""
     table, indices, result = node.inputs[0], node.inputs[1], node.outputs[0]
@@ -195,7 +195,7 @@ def whole_rows(node: ir.Node, linker: Any) -> ir.Value | None:
     return linker.node("Gather", [table, rows], result, f"{result.name}/gathered", axis=0)
 
 
-@pattern("Add")
+@pattern("Add", reads=("Pad", "Add"))
 def pads_that_tile(node: ir.Node, linker: Any) -> ir.Value | None:
     """A sum of zero-padded parts that together fill one axis is their Concat."""
     if not _parent_sum(node) or any(_parent_sum(u.node) for u in node.outputs[0].uses()):
@@ -271,7 +271,7 @@ def _span(value: ir.Value, linker: Any) -> tuple[int, int, int, ir.Value] | None
     return (axis, before, size, part) if isinstance(size, int) else None
 
 
-@pattern("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Slice", "Flatten")
+@pattern("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Slice", "Flatten", reads=("DequantizeLinear",))
 def moved_off_int8(node: ir.Node, linker: Any) -> ir.Value | None:
     """What moves the elements of a dequantised int8 tensor reads a copy of them, which is the Max of one operand.
 

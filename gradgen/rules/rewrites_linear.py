@@ -15,7 +15,7 @@ from gradgen.rules.rewriting import linked, own_producer, pattern
 MULTIPLIED = 8  # products, one of the other, through which a batch of rows is followed
 
 
-@pattern("Add")
+@pattern("Add", reads=("Gemm", "Reshape"))
 def addend_of_product(node: ir.Node, linker: Any) -> ir.Value | None:
     """What is added to a matrix product, and is there before it, is the addend of its Gemm.
 
@@ -103,7 +103,7 @@ def sum_of_rows(node: ir.Node, linker: Any) -> ir.Value | None:
     return linker.node("ReduceSum", inputs, result, f"{result.name}/rows", keepdims=0)
 
 
-@pattern("Mul")
+@pattern("Mul", reads=("Reshape",))
 def product_of_rows(node: ir.Node, linker: Any) -> ir.Value | None:
     """What a matrix given batch axes is multiplied by has its rows, where the product is read as a matrix alone."""
     result = node.outputs[0]
@@ -148,7 +148,7 @@ def needless_flatten(node: ir.Node, linker: Any) -> ir.Value | None:
     return view.inputs[0] if view is not None and rows else None
 
 
-@pattern("Gemm")
+@pattern("Gemm", reads=("Transpose",))
 def transposed_operand(node: ir.Node, linker: Any) -> ir.Value | None:
     """A product with a transposed matrix, a forward node's too, is one with the matrix."""
     for k, flag in enumerate(("transA", "transB")):
@@ -171,7 +171,7 @@ def transposed_operand(node: ir.Node, linker: Any) -> ir.Value | None:
     return None
 
 
-@pattern("Transpose")
+@pattern("Transpose", reads=("MatMul",))
 def transposed_batches(node: ir.Node, linker: Any) -> ir.Value | None:
     """The transpose of a product with a transposed left factor turns the other one alone: (AᵀB)ᵀ = BᵀA."""
     swap = _swap(node)

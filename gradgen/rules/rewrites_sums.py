@@ -25,7 +25,7 @@ TERMS = 4  # of one Sum, as all of them are held until it is computed
 SPREAD = 32_768  # elements from which on onnxruntime divides an Add among threads; a Sum it does not
 
 
-@pattern("Add")
+@pattern("Add", reads=tuple(SIGNED))
 def negated_addend(node: ir.Node, linker: Any) -> ir.Value | None:
     """What is computed from a negated value, and is linear in it, is subtracted instead."""
     for k in (1, 0):
@@ -58,7 +58,7 @@ def _negation(value: ir.Value | None) -> tuple[ir.Node, tuple[ir.Node, int] | No
     return None
 
 
-@pattern("Mul")
+@pattern("Mul", reads=("ReduceSum",))
 def mean_of_sum(node: ir.Node, linker: Any) -> ir.Value | None:
     """A sum over axes of known sizes, divided by the number of its terms, is their mean.
 
@@ -84,7 +84,7 @@ def mean_of_sum(node: ir.Node, linker: Any) -> ir.Value | None:
     return None
 
 
-@pattern("Add", "Mul", "Sub", "Div")
+@pattern("Add", "Mul", "Sub", "Div", reads=("Expand", "Unsqueeze"))
 def needless_expand(node: ir.Node, linker: Any) -> ir.Value | None:
     """An operand that is expanded to the shape that the other one has anyway is broadcast by the op itself.
 
@@ -119,7 +119,7 @@ def _leads(node: ir.Node, beside: Any, linker: Any) -> bool:
     return sorted(int(a) % len(wide) for a in axes) == list(range(axes.size))
 
 
-@pattern("Add", last=True)
+@pattern("Add", reads=("Add",), last=True)
 def nested_sum(node: ir.Node, linker: Any) -> ir.Value | None:
     """A sum to which one after the other was added is one Sum, which adds in that order; last, as others look for pairs.
 

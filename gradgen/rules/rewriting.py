@@ -6,7 +6,7 @@ A pattern sees only nodes that gradgen has linked; forward nodes stay, so that p
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import onnx_ir as ir
@@ -14,23 +14,26 @@ import onnx_ir as ir
 from gradgen.engine.surgery import is_read, remove_node
 
 Pattern = Callable[[ir.Node, Any], ir.Value | None]
-PATTERNS: dict[str, list[Pattern]] = {}
-LAST: dict[str, list[Pattern]] = {}  # what the others would not see through
+Registered = dict[str, list[tuple[Pattern, frozenset[str]]]]
+# By op: the patterns, and the ops one of which a node has to read from.
+PATTERNS: Registered = {}
+LAST: Registered = {}  # what the others would not see through
 
 PASSES = 4
 # In the order in which the patterns for one op are tried.
 MODULES = ("gradgen.rules.rewrites_linear", "gradgen.rules.rewrites", "gradgen.rules.rewrites_sums")
 
 
-def pattern(*op_types: str, last: bool = False) -> Callable[[Pattern], Pattern]:
-    """Register a pattern for nodes of these types; `last` for one that applies when no other does any more.
+def pattern(*op_types: str, reads: tuple[str, ...] = (), last: bool = False) -> Callable[[Pattern], Pattern]:
+    """Register a pattern for nodes of these types that read from a node of one of the types `reads`, if there are any.
 
-    `fn(node, linker)` returns the value that takes the place of the node's result, or None.
+    `fn(node, linker)` returns the value that takes the place of the node's result, or None. A pattern that is `last`
+    applies when no other does any more.
     """
 
     def register(fn: Pattern) -> Pattern:
         for op_type in op_types:
-            (LAST if last else PATTERNS).setdefault(op_type, []).append(fn)
+            (LAST if last else PATTERNS).setdefault(op_type, []).append((fn, frozenset(reads)))
         return fn
 
     return register
@@ -51,9 +54,12 @@ def rewrite(graph: ir.Graph, linker: Any) -> bool:
     return _once(LAST, graph, linker) or applied
 
 
-def _once(registered: Mapping[str, list[Pattern]], graph: ir.Graph, linker: Any) -> bool:
+def _once(registered: Registered, graph: ir.Graph, linker: Any) -> bool:
     """One pass of patterns over a graph; whether any applied."""
     applied, place = False, linker.within(graph)
+    outputs: dict[ir.Value, list[int]] = {}
+    for i, output in enumerate(graph.outputs):
+        outputs.setdefault(output, []).append(i)
     for node in graph:
         place.move(node)
         patterns = registered.get(node.op_type)
@@ -61,23 +67,34 @@ def _once(registered: Mapping[str, list[Pattern]], graph: ir.Graph, linker: Any)
             continue
         if not is_read(node.outputs[0]):
             continue
-        for fn in patterns:
+        read = {p.op_type for v in node.inputs if v is not None and (p := v.producer()) is not None}
+        for fn, reads in patterns:
+            if reads and reads.isdisjoint(read):
+                continue
             value = fn(node, place)
-            if value is not None and _replace(node.outputs[0], value):
+            if value is not None and _replace(node.outputs[0], value, outputs):
                 _drop(node, graph)
                 applied = True
                 break
     return applied
 
 
-def _replace(old: ir.Value, new: ir.Value) -> bool:
-    """Let a value take another's place; False where that is a public output and the new one is not free to be."""
+def _replace(old: ir.Value, new: ir.Value, outputs: dict[ir.Value, list[int]]) -> bool:
+    """Let a value take another's place; False where that is a public output and the new one is not free to be.
+
+    `outputs` has the places of the graph's outputs: to search them for each value takes long where they are many.
+    """
     if old.is_graph_output():
         if new.is_graph_output() or not linked(new.producer()):
             return False
         old.name, new.name = f"{old.name}/replaced", old.name
         new.type, new.shape = old.type, old.shape
-    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+        graph = old.graph
+        assert graph is not None
+        outputs[new] = outputs.pop(old)
+        for place in outputs[new]:
+            graph.outputs[place] = new
+    old.replace_all_uses_with(new)
     return True
 
 
