@@ -22,7 +22,10 @@ from gradgen.transforms.seeds import stacked_vjp
 
 @dataclass(frozen=True)
 class Options:
-    """What a call asks for beside the values: see `vjp` and `value_and_grad`."""
+    """What a call asks for beside the values: see `vjp` and `value_and_grad`.
+
+    `apart` says that the backward pass will be cut off and run later, as a model of its own.
+    """
 
     inline: bool = True
     straight_through: bool = False
@@ -31,6 +34,7 @@ class Options:
     portable: bool = False
     seeds: int | str | None = None
     checkpoint: Sequence[str] | str | None = None
+    apart: bool = False
 
 
 def vjp(
@@ -76,7 +80,7 @@ def vjp(
             (all of them are listed), and models that are not valid.
     """
     options = Options(inline, straight_through, registry, portable=portable, seeds=seeds, checkpoint=checkpoint)
-    return _gradient(model, wrt, of, "vjp", options)
+    return differentiated(model, wrt, of, "vjp", options)
 
 
 def value_and_grad(
@@ -99,7 +103,7 @@ def value_and_grad(
     output], holds its index, in which negative numbers count from the end (an output of rank 0 needs none).
     """
     options = Options(inline, straight_through, registry, reduce, portable, checkpoint=checkpoint)
-    return _gradient(model, wrt, of, "value_and_grad", options)
+    return differentiated(model, wrt, of, "value_and_grad", options)
 
 
 def grad(
@@ -116,7 +120,7 @@ def grad(
 ) -> Any:
     """The gradient of a scalar output alone: `value_and_grad` without the primal outputs."""
     options = Options(inline, straight_through, registry, reduce, portable, checkpoint=checkpoint)
-    return _gradient(model, wrt, of, "grad", options)
+    return differentiated(model, wrt, of, "grad", options)
 
 
 def parameters(model: Model, *, registry: Registry | None = None) -> list[str]:
@@ -146,9 +150,10 @@ def parameters(model: Model, *, registry: Registry | None = None) -> list[str]:
     return [v.name or "" for v in found]
 
 
-def _gradient(
+def differentiated(
     model: Model, wrt: Sequence[str] | str | None, of: Sequence[str] | str | None, kind: str, options: Options
 ) -> Any:
+    """What `vjp`, `value_and_grad` and `grad` give: `kind` is the name of the call."""
     check_reduce(options.reduce)
     registry = registry_of(options.registry)
     with paused_collector():
@@ -168,7 +173,7 @@ def _differentiate(call: Call, kind: str, options: Options) -> Any:
         seeds = {v: call.input(v, cotangents[v.name or ""]) for v in call.targets}
     else:
         seeds = call.seeds(options.reduce)
-    checkpoint = None if options.checkpoint is None else Checkpoint(graph, options.checkpoint)
+    checkpoint = None if options.checkpoint is None else Checkpoint(graph, options.checkpoint, options.apart)
     found, replaced = derive(graph, call.sources, seeds, call.linker, pull=checkpoint.pull if checkpoint else pull)
     silent = [v in call.stopped for v in call.sources]
     call.replace(replaced)

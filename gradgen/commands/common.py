@@ -41,6 +41,11 @@ checkpoint_option = click.option(
     "--checkpoint", multiple=True, help="A value that is kept for the backward pass: what lies between them is computed "
     "anew there. May be given more than once; `auto` chooses."
 )  # fmt: skip
+seeds_option = click.option(
+    "--seeds",
+    metavar="K",
+    help="Take several cotangents at once, along a leading axis: how many, or the name of a dimension.",
+)
 through_option = click.option("--straight-through", is_flag=True, help="Pass gradients through quantisation.")
 portable_option = click.option(
     "--portable",
@@ -108,6 +113,11 @@ def _spelt(message: str) -> str:
     ):
         message = message.replace(python, option)
     return message
+
+
+def seeds_of(asked: str | None) -> int | str | None:
+    """The argument `seeds` of a call: a number, or the name of a dimension."""
+    return int(asked) if asked and asked.lstrip("-").isdigit() else asked
 
 
 def counted(number: int, noun: str) -> str:

@@ -18,6 +18,8 @@ from gradgen.commands.common import (
     options_of,
     reduce_option,
     report,
+    seeds_of,
+    seeds_option,
     transform,
     transform_options,
     write_model,
@@ -52,11 +54,7 @@ def grad(reduce: str | None, value: bool, **request: Any) -> None:
 
 @click.command(short_help="Write the vector-Jacobian product.")
 @transform_options(
-    click.option(
-        "--seeds",
-        metavar="K",
-        help="Take several cotangents at once, along a leading axis: how many, or the name of a dimension.",
-    ),
+    seeds_option,
     *SHARED,
 )
 def vjp(seeds: str | None, **request: Any) -> None:
@@ -68,7 +66,7 @@ def vjp(seeds: str | None, **request: Any) -> None:
 
     if seeds is not None and request["check"]:
         raise click.UsageError("--check takes one cotangent: check the model without --seeds")
-    _write(api.vjp, seeds=int(seeds) if seeds and seeds.lstrip("-").isdigit() else seeds, **request)
+    _write(api.vjp, seeds=seeds_of(seeds), **request)
 
 
 def _write(

@@ -11,6 +11,7 @@ import click
 from gradgen.commands.common import (
     STREAM,
     check_output,
+    checkpoint_option,
     described,
     json_option,
     library_option,
@@ -19,6 +20,8 @@ from gradgen.commands.common import (
     one_line,
     portable_option,
     report,
+    seeds_of,
+    seeds_option,
     through_option,
     transform,
     write_model,
@@ -32,6 +35,8 @@ from gradgen.errors import GradientError
 @wrt_option
 @click.option("--closed", is_flag=True, help="Let the backward model read residuals and cotangents alone, and none of the "
               "model's own inputs and outputs.")  # fmt: skip
+@seeds_option
+@checkpoint_option
 @portable_option
 @through_option
 @library_option
@@ -39,7 +44,8 @@ from gradgen.errors import GradientError
 @click.option("--backward", required=True, help="The file for the backward model; - is standard output.")
 @json_option
 @model_argument
-def pair(model: str, output: str, backward: str, as_json: bool, **request: Any) -> None:
+def pair(model: str, output: str, backward: str, seeds: str | None, checkpoint: tuple[str, ...], as_json: bool,
+         **request: Any) -> None:  # fmt: skip
     """Write the vector-Jacobian product of MODEL as two models: forward now, backward later.
 
     The forward model gives `residual_<i>` beside the outputs; the backward model takes these and the cotangents
@@ -53,6 +59,7 @@ def pair(model: str, output: str, backward: str, as_json: bool, **request: Any) 
         if output == backward or (not streamed and Path(output).resolve() == Path(backward).resolve()):
             raise GradientError(f"-o and --backward are both '{output}': give each model a file of its own")
         check_output(backward, model)
+        request |= {"seeds": seeds_of(seeds), "checkpoint": list(checkpoint) or None}
         _, halves = transform(vjp_pair, model, output=output, quiet=True, **request)
         for half, target in zip(halves, targets, strict=True):
             write_model(half, target)

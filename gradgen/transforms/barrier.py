@@ -11,8 +11,8 @@ import onnx_ir as ir
 from gradgen.engine.contract import ir_shape
 from gradgen.engine.subgraphs import operands
 
-MARK = "gradgen.checkpoint"
-"""The metadata key of nodes that compute values anew ("again") and of those that hold them back ("barrier")."""
+MARK, AGAIN, HOLD = "gradgen.checkpoint", "again", "barrier"
+"""The metadata key of nodes that compute values anew, and of those that hold them back, and what it says of them."""
 
 # Types that every runtime casts to bool.
 PLAIN = {getattr(ir.DataType, name) for name in (
@@ -110,10 +110,21 @@ class Barriers:
         )
         node = ir.Node(
             "", op_type, inputs, ir.convenience.convert_attributes(attributes), outputs=[out],
-            name=names.unique(f"{base}/{op_type}"), metadata_props={MARK: "barrier"},
+            name=names.unique(f"{base}/{op_type}"), metadata_props={MARK: HOLD},
         )  # fmt: skip
         self.linker.append(node)
         return out
+
+
+class Unheld:
+    """What stands in for barriers where nothing has to be waited for: values are read as they are."""
+
+    def __init__(self, linker: Any):
+        self.linker = linker
+
+    def after(self, value: ir.Value) -> ir.Value:
+        """The value itself."""
+        return value
 
 
 def _results(block: Sequence[ir.Node]) -> list[ir.Value]:

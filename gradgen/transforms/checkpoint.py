@@ -17,7 +17,7 @@ from gradgen.engine.subgraphs import captures, graphs, operands, rename
 from gradgen.engine.surgery import clone_graph
 from gradgen.engine.walk import pull
 from gradgen.request import name_list, resolve
-from gradgen.transforms.barrier import MARK, Barriers
+from gradgen.transforms.barrier import AGAIN, MARK, Barriers, Unheld
 from gradgen.transforms.borders import choose, is_cheap
 
 AUTO = "auto"
@@ -29,23 +29,24 @@ class Checkpoint:
     The backward pass is in one order with the steps of the forward pass, from the last to the first. The borders cut
     the forward pass into segments, and with them the backward pass into blocks. What a block reads of its segment is
     computed anew in front of the block, from the values that are kept, by nodes that cannot start before the block in
-    front of it is done (see `Barriers`). The last segment is not computed anew: its block follows at once.
+    front of it is done (see `Barriers`). The last segment is not computed anew where its block follows at once.
 
     Args:
         graph: the graph, before it is differentiated.
         asked: names of values to keep, or "auto".
+        apart: whether the backward pass runs in a model of its own, later. Then the last segment is computed anew too.
 
     Raises:
         GradientError: for names that no value has.
     """
 
-    def __init__(self, graph: ir.Graph, asked: Sequence[str] | str):
+    def __init__(self, graph: ir.Graph, asked: Sequence[str] | str, apart: bool = False):
         names = name_list("checkpoint", asked)
         values = {v.name: v for v in [*graph.inputs, *graph.initializers.values()] if v.name}
         values.update((v.name, v) for node in graph for v in node.outputs if v.name)
         self._auto = names == [AUTO] and AUTO not in values
         self._borders = [] if self._auto else resolve("checkpoint", names, values)
-        self._graph = graph
+        self._graph, self._apart = graph, apart
         self._inputs = {v for v in graph.inputs if v.name not in graph.initializers}
         self._steps: list[Step] = []
         self._step_of: dict[ir.Node, int] = {}
@@ -86,8 +87,10 @@ class Checkpoint:
             position = {v: i for i, node in enumerate(forward) for v in node.outputs}
             borders = {replaced.get(v, v) for v in self._borders}
             cuts = sorted({position[v] for v in borders if v in position})
+        if self._auto and not cuts:
+            return
         segments = [bisect_left(cuts, place) for place in places]
-        _Recomputation(graph, linker, forward, free, kept | borders).run(segments, backward)
+        _Recomputation(graph, linker, forward, free, kept | borders).run(segments, backward, self._apart)
 
     def _places(self, position: dict[ir.Node | None, int], backward: Sequence[ir.Node]) -> list[int]:
         """For each node of the backward pass the position of the forward node that it belongs to; it never grows."""
@@ -128,23 +131,28 @@ class _Recomputation:
         self._free, self._kept = free, kept
         self._again: dict[ir.Value, ir.Value] = {}
 
-    def run(self, segments: Sequence[int], backward: Sequence[ir.Node]) -> None:
-        """Rewire every block but the first, whose segment has just been computed."""
+    def run(self, segments: Sequence[int], backward: Sequence[ir.Node], apart: bool) -> None:
+        """Rewire every block; the first one, whose segment has just been computed, only where it runs `apart`."""
         blocks: list[list[ir.Node]] = []
         for i, node in enumerate(backward):
             if i == 0 or segments[i] != segments[i - 1]:
                 blocks.append([])
             blocks[-1].append(node)
+        if apart:
+            self._rewire(blocks[0], Unheld(self._linker.anchored(blocks[0][0])))
         for before, block in zip(blocks, blocks[1:], strict=False):
-            barriers = Barriers(self._linker.anchored(block[0]), before)
+            linker = self._linker.anchored(block[0])
+            barriers = Barriers(linker, before)
             if barriers.trigger() is not None:
                 self._rewire(block, barriers)
+            elif apart:
+                self._rewire(block, Unheld(linker))
         remove_unused(self._graph)
         for node in self._position:
             if node.graph is self._graph:
                 _leave_out(node)
 
-    def _rewire(self, block: Sequence[ir.Node], barriers: Barriers) -> None:
+    def _rewire(self, block: Sequence[ir.Node], barriers: Barriers | Unheld) -> None:
         read = dict.fromkeys(v for node in block for v in operands(node) if self._is_forward(v))
         self._compute(list(read), barriers)
         found = {v: self._value(v, barriers) for v in read}
@@ -154,13 +162,13 @@ class _Recomputation:
     def _is_forward(self, value: ir.Value) -> bool:
         return value not in self._free and (value in self._kept or value.producer() in self._position)
 
-    def _value(self, value: ir.Value, barriers: Barriers) -> ir.Value:
+    def _value(self, value: ir.Value, barriers: Barriers | Unheld) -> ir.Value:
         """What stands for a value of the forward pass in this block."""
         if value in self._again:
             return self._again[value]
         return barriers.after(value) if self._is_forward(value) else value
 
-    def _compute(self, values: list[ir.Value], barriers: Barriers) -> None:
+    def _compute(self, values: list[ir.Value], barriers: Barriers | Unheld) -> None:
         """Compute values anew, and what they need, from what is kept."""
         pending, nodes = list(values), set()
         while pending:
@@ -174,7 +182,7 @@ class _Recomputation:
         for node in sorted(nodes, key=self._position.__getitem__):
             self._clone(node, barriers)
 
-    def _clone(self, node: ir.Node, barriers: Barriers) -> None:
+    def _clone(self, node: ir.Node, barriers: Barriers | Unheld) -> None:
         names = self._linker.names
         inputs = [None if v is None else self._value(v, barriers) for v in node.inputs]
         attributes: list[ir.Attr] = []
@@ -185,7 +193,7 @@ class _Recomputation:
                    for v in node.outputs]  # fmt: skip
         clone = ir.Node(
             node.domain, node.op_type, inputs, attributes, overload=node.overload, outputs=outputs,
-            name=names.unique(f"{node_label(node)}/again"), metadata_props={**node.metadata_props, MARK: "again"},
+            name=names.unique(f"{node_label(node)}/again"), metadata_props={**node.metadata_props, MARK: AGAIN},
         )  # fmt: skip
         barriers.linker.append(clone)
         self._again.update(zip(node.outputs, outputs, strict=True))

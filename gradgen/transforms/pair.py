@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from gradgen.api import vjp
+from gradgen.api import Options, differentiated
 from gradgen.engine.external import BASE_KEY
 from gradgen.engine.names import Names, free_prefix
 from gradgen.engine.reading import Model, read
@@ -18,6 +18,7 @@ from gradgen.engine.simplify import remove_unused_initializers
 from gradgen.engine.subgraphs import discard, graphs
 from gradgen.errors import GradientError
 from gradgen.request import NAMES_KEY, noted_roles, roles_of, value_names
+from gradgen.transforms.barrier import AGAIN, MARK
 from gradgen.transforms.common import drop_imports, paused_collector
 from gradgen.transforms.partition import ancestors, kept_values
 
@@ -31,11 +32,14 @@ def vjp_pair(
     straight_through: bool = False,
     portable: bool = False,
     registry: Registry | None = None,
+    seeds: int | str | None = None,
+    checkpoint: Sequence[str] | str | None = None,
 ) -> tuple[Any, Any]:
     """The vector–Jacobian product of a model as two models: forward now, backward later.
 
-    Every random node is in the forward model, and nothing that it computes is computed again, but for constants and
-    arithmetic on shapes. What the backward model needs is kept where it takes fewest bytes.
+    Every random node is in the forward model, and nothing that it computes is computed again, but for constants,
+    arithmetic on shapes and what `checkpoint` asks for. What the backward model needs is kept where it takes fewest
+    bytes.
 
     Args:
         model: a path, an onnx.ModelProto or an onnx_ir.Model. It is not changed.
@@ -46,6 +50,11 @@ def vjp_pair(
             nothing is copied that the caller has anyway; True makes it read residuals and cotangents alone.
         straight_through, portable: as in `vjp`.
         registry: rules to use in place of the registered ones.
+        seeds: as in `vjp`: the backward model takes that many cotangents at once, along a new leading axis of
+            `grad_<output>`, and so do its results lie in `grad_<name>`. The forward model is that of one cotangent.
+        checkpoint: names (or globs) of values that are kept for the backward model, or "auto", as in `vjp`; that model
+            computes all of the others anew that it needs, those of the last segment too. Random nodes draw once, in the
+            forward model. Not together with `seeds`.
 
     Returns:
         `(forward, backward)`, of the kind that was handed in (ModelProtos for a path).
@@ -64,7 +73,11 @@ def vjp_pair(
         GradientError: as `vjp`; and for a residual whose type is unknown.
     """
     before, as_ir = read(model)
-    found = vjp(before, wrt, of, straight_through=straight_through, portable=portable, registry=registry)
+    options = Options(
+        straight_through=straight_through, portable=portable, registry=registry, seeds=seeds, checkpoint=checkpoint,
+        apart=True,
+    )  # fmt: skip
+    found = differentiated(before, wrt, of, "vjp", options)
     with paused_collector():
         sides = [ir.from_proto(found), ir.from_proto(found)]
         given, results = _added(before, found)
@@ -96,7 +109,10 @@ def _kept(model: ir.Model, given: list[str], results: list[str], closed: bool, r
     held = set(graph.initializers.values())
     held = held - inputs if closed else {*held, *inputs, *primal}
     draws = _draws(Rules(registry, model.opset_imports))
-    return kept_values(graph, primal, cotangents, gradients, {*held, *cotangents}, draws)
+    own = ancestors(primal)  # a model may compute values anew already, in what is its forward pass here
+    again = [n for n in graph if n.metadata_props.get(MARK) == AGAIN and n not in own]
+    later = [*gradients, *(v for node in again for v in node.outputs)]
+    return kept_values(graph, primal, cotangents, later, {*held, *cotangents}, draws)
 
 
 def _draws(rules: Rules) -> Callable[[ir.Node], bool]:
