@@ -166,13 +166,14 @@ def test_auto_of_a_small_model_is_the_pair_without():
     assert gradgen.vjp_pair(proto, checkpoint="auto") == gradgen.vjp_pair(proto)
 
 
-@pytest.mark.parametrize("names", ["auto", ["grad_x"], ["t2", "t5"]])
+@pytest.mark.parametrize("names", [None, "auto", ["grad_x"], ["t2", "t5"]])
 def test_the_pair_of_a_model_that_computes_values_anew_itself(names):
     """What is its forward pass here runs at once, whatever it is called."""
     first = gradgen.vjp(LADDER, checkpoint=["t1", "t3", "t5"])
     asked = {"wrt": ["x", "grad_y"], "of": ["grad_w"]}
     forward, backward = gradgen.vjp_pair(first, **asked, checkpoint=names)
     assert set(again(first)) <= set(again(forward))
+    assert not {f"{v}/again" for v in again(first)} & {o for n in backward.graph.node for o in n.output}
     held = FEEDS | {"grad_y": drawn(4, 6, seed=1), "grad2_grad_w": drawn(6, 6, seed=2)}
     found, want = both(forward, backward, held), run(gradgen.vjp(first, **asked), held)
     for name in want:
