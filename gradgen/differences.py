@@ -5,21 +5,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import onnx
 
+from gradgen.comparison import Arrays, Function, GradientCheck, Run, Side, judge, prepare
 from gradgen.engine.registry import Registry
 from gradgen.evaluate import Evaluator
 from gradgen.promote import cut_values, intermediate_values, promote_initializers
 from gradgen.request import roles_of
-from gradgen.widening import double, narrow_note, widen
-
-Arrays = Mapping[str, np.ndarray]
-Function = Callable[[Arrays], Arrays]
-Verdict = Literal["ok", "wrong", "kink", "unresolved"]
 
 # Step sizes, from large to small, relative to the direction. A kink that lies beside the point leaves the interval when
 # the steps shrink, and rounding (eps / step) stays below 1e-9 in the one list, 1e-3 in the other.
@@ -46,39 +42,6 @@ class Quotient:
     kink: bool
     jump: float
     finite: bool
-
-
-@dataclass(frozen=True)
-class GradientCheck:
-    """One value that was differentiated, and how its gradient compares with finite differences.
-
-    Attributes:
-        name, shape: the value's.
-        norm: the Euclidean norm of its gradient.
-        numeric, analytic: the two derivatives in the one random direction.
-        error: their difference relative to the larger of them, or to a tenth of what is typical of a direction.
-        verdict: "ok", "wrong", "kink" (the function has no derivative there) or "unresolved" (differences in float32
-            never say "wrong").
-        reason: what the verdict rests on where it is not "ok", and what else was noticed.
-        precision: "float64" or "float32", of the differences.
-        runtime_error: the error of the gradient that onnxruntime computes in the model's own precision; NaN where it
-            does not run the gradient model.
-        exact: whether the gradient that `error` speaks of was computed in float64.
-        note: the part of `reason` that says why something ran in float32; the same for all values compared in one run.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    norm: float
-    numeric: float
-    analytic: float
-    error: float
-    verdict: Verdict
-    reason: str
-    precision: str
-    runtime_error: float = np.nan
-    exact: bool = True
-    note: str = ""
 
 
 def directional(
@@ -209,160 +172,96 @@ def check_gradients(
     Raises:
         ValueError: no cotangents are given and `gradient` takes none, or a name is unknown.
     """
+    wrt = _default_wrt(primal, gradient) if wrt is None else wrt
+    channels = {**_default_channels(primal, gradient), **(cotangent_inputs or {})}
+
+    def seeds(weights: Arrays, values: Arrays) -> Arrays:
+        return {channels[n]: np.asarray(v) for n, v in weights.items() if n in channels}
+
+    def side(run: Run, name: str, direction: np.ndarray) -> Side:
+        found = np.asarray(run.results[wrt[name]], np.float64)
+        problem = "" if found.shape == direction.shape else f"the gradient has shape {list(found.shape)}"
+        return Side(found, direction, None if run.runtime is None else run.runtime[wrt[name]], problem)
+
+    return compare(
+        primal, gradient, feeds, list(wrt), cotangents, set(channels), seeds, side, rtol=rtol, seed=seed, each=each,
+        registry=registry,
+    )  # fmt: skip
+
+
+def compare(
+    primal: onnx.ModelProto,
+    derivative: onnx.ModelProto,
+    feeds: Arrays,
+    wrt: Sequence[str],
+    cotangents: Arrays | None,
+    shown: AbstractSet[str],
+    more: Callable[[Arrays, Arrays], Arrays],
+    side: Callable[[Run, str, np.ndarray], Side],
+    *,
+    rtol: float,
+    seed: int,
+    each: Callable[[GradientCheck], None] | None,
+    registry: Registry | None,
+    noun: str = "gradient",
+) -> list[GradientCheck]:
+    """Compare a derivative model with finite differences of its primal, each value in one random direction.
+
+    Args:
+        primal, feeds, cotangents, rtol, seed, each, registry: as for `check_gradients`.
+        derivative: the model of gradients or tangents.
+        wrt: names of inputs, initializers or intermediate values.
+        shown: the outputs for which cotangents are drawn where none are given.
+        more: what `derivative` is fed beside the primal's inputs, by cotangents, and values by name: the inputs, and
+            what `wrt` names.
+        side: what `derivative` says in a direction of a value.
+        noun: what its results are called.
+
+    Returns:
+        One record for each value, in the order of `wrt`.
+
+    Raises:
+        ValueError: as `check_gradients`.
+    """
     # Not the stream of the inputs of gradgen.feeds: along the point itself an op may not depend on the size of its input.
     rng = np.random.default_rng([seed, 1])
-    wrt = _default_wrt(primal, gradient) if wrt is None else wrt
     intermediates = [n for n in wrt if n not in _named_values(primal)]
     stored = promote_initializers(primal, [n for n in wrt if n not in intermediates])
     point = {**_stored_values(stored, wrt), **{k: np.asarray(v) for k, v in feeds.items()}}
-    channels = {**_default_channels(primal, gradient), **(cotangent_inputs or {})}
     if cotangents is None:
         outputs = Evaluator(stored)(point)
-        shown = {n: outputs[n] for n in outputs if n in channels}
-        cotangents = {n: rng.standard_normal(y.shape).astype(y.dtype) for n, y in shown.items()}
+        drawn = {n: outputs[n] for n in outputs if n in shown}
+        cotangents = {n: rng.standard_normal(y.shape).astype(y.dtype) for n, y in drawn.items()}
     if not cotangents:
         raise ValueError("give the cotangents: the gradient model has no input for any")
     unknown = sorted(set(cotangents) - {value.name for value in primal.graph.output})
     if unknown:
         raise ValueError(f"no output {unknown[0]!r} in graph {primal.graph.name!r}")
-    seeds = {channels[n]: np.asarray(v) for n, v in cotangents.items() if n in channels}
-    run = _prepare(stored, gradient, point, {**point, **seeds}, cotangents, wrt, registry)
+    values = intermediate_values(stored, intermediates, point)
+    fed = {**point, **more(cotangents, {**point, **values})}
+    run = prepare(stored, derivative, point, fed, cotangents, registry, noun)
     records: dict[str, GradientCheck] = {}
 
-    def check(run: _Run, name: str) -> None:
-        records[name] = _check_one(run, name, wrt[name], rng, rtol)
+    def check(run: Run, name: str) -> None:
+        direction = _direction(run.point[name], rng)
+        steps = STEPS[run.precision]
+        found = directional(run.fn, run.point, {name: direction}, run.cotangents, steps=steps, base=run.base)
+        records[name] = judge(run, name, found, side(run, name, direction), rtol, noun)
         if each is not None:
             each(records[name])
 
     for name in [n for n in wrt if n not in intermediates]:
         check(run, name)
-    values = intermediate_values(stored, intermediates, point)
     for name in intermediates:  # each cut alone: a cut value hides all that lies before it
-        fed = {**point, name: values[name]}
         before = cut_values(stored, [name])
-        check(_prepare(before, gradient, fed, {**point, **seeds}, cotangents, {name: wrt[name]}, registry), name)
+        check(prepare(before, derivative, {**point, name: values[name]}, fed, cotangents, registry, noun), name)
     return [records[name] for name in wrt]
 
 
-@dataclass
-class _Run:
-    """What the comparisons of one model share: the primal to move, its point, and the gradients there."""
-
-    fn: Function
-    point: dict[str, np.ndarray]
-    base: Arrays
-    cotangents: Arrays
-    gradients: Arrays
-    runtime: Arrays | None
-    precision: str
-    exact: bool
-    note: str
-
-
-def _prepare(
-    primal: onnx.ModelProto,
-    gradient: onnx.ModelProto,
-    point: Arrays,
-    feeds: Arrays,
-    cotangents: Arrays,
-    wrt: Mapping[str, str],
-    registry: Registry | None,
-) -> _Run:
-    """Float64 where a double copy runs and reproduces the forward pass, else float32."""
-    narrow = Evaluator(primal)
-    moved = {k: v for k, v in point.items() if k in narrow.input_names}
-    outputs = narrow(moved)
-    native = Evaluator(gradient)
-    own = native({k: v for k, v in feeds.items() if k in native.input_names})
-    runtime: Arrays | None = {n: own[n] for n in wrt.values()} if native.engine == "onnxruntime" else None
-    try:
-        wide = double(primal, registry)
-        wide_point = {k: widen(v) for k, v in moved.items()}
-        base = wide(wide_point)
-        gap = max(_gap(base[n], outputs[n]) for n in cotangents)
-        if gap > 1e-2:
-            raise ValueError(f"a float64 copy differs from the forward pass by {gap:.1e}")
-    except Exception as error:  # whatever an engine raises, float32 is what remains
-        note = narrow_note("differences", error)
-        return _Run(narrow, moved, outputs, cotangents, own, runtime, "float32", False, note)
-    weights = {n: widen(np.asarray(v)) for n, v in cotangents.items()}
-    try:
-        copy = double(gradient, registry)
-        exact: Arrays = copy({k: widen(v) for k, v in feeds.items() if k in copy.input_names})
-    except Exception as error:
-        note = narrow_note("gradient", error)
-        return _Run(wide, wide_point, base, weights, own, runtime, "float64", False, note)
-    return _Run(wide, wide_point, base, weights, exact, runtime, "float64", True, "")
-
-
-def _check_one(run: _Run, name: str, output: str, rng: np.random.Generator, rtol: float) -> GradientCheck:
-    value = run.point[name]
-    wide = value.astype(np.float64)
-    scale = float(np.sqrt(np.mean(wide**2))) if value.size else 1.0
-    direction = rng.standard_normal(value.shape) * (scale if np.isfinite(scale) and scale > 0 else 1.0)
-    gradient = np.asarray(run.gradients[output], np.float64)
-    norm = float(np.linalg.norm(gradient))
-    own_error = np.nan
-
-    def record(numeric: float, analytic: float, error: float, verdict: Verdict, reason: str) -> GradientCheck:
-        reason = "; ".join(part for part in (reason, run.note) if part)
-        measured = (name, value.shape, norm, numeric, analytic, error)
-        return GradientCheck(*measured, verdict, reason, run.precision, own_error, run.exact, run.note)
-
-    if gradient.shape != value.shape:
-        return record(np.nan, np.nan, np.inf, "wrong", f"the gradient has shape {list(gradient.shape)}")
-    with np.errstate(invalid="ignore"):
-        analytic = float((gradient * direction).sum())
-    found = directional(run.fn, run.point, {name: direction}, run.cotangents, steps=STEPS[run.precision], base=run.base)
-    if not found.finite:
-        return record(found.value, analytic, np.inf, "unresolved", "the primal is not finite at or around the point")
-    if not np.isfinite(gradient).all():
-        return record(found.value, analytic, np.inf, "wrong", "the gradient is not finite where the primal is")
-    gap = abs(found.value - analytic)
-    typical = norm * float(np.linalg.norm(direction)) / np.sqrt(max(value.size, 1))
-    scale = max(abs(found.value), abs(analytic), 0.1 * typical, np.finfo(np.float64).tiny)
-    error = gap / scale
-    limit = rtol if run.exact else max(rtol, 1e-2)
-    vanishing = gap <= found.error and max(abs(found.value), typical) <= 10 * found.error
-    if run.runtime is not None:
-        with np.errstate(invalid="ignore"):
-            own_gap = abs(found.value - float((np.asarray(run.runtime[output], np.float64) * direction).sum()))
-        # Where the derivative is zero, rounding is measured by the size of what is differentiated.
-        size = sum(float(np.abs(w * np.where(w != 0, run.base[n], 0)).sum()) for n, w in run.cotangents.items())
-        own_error = own_gap / (max(scale, size) if vanishing else scale)
-    if error <= limit or vanishing:
-        reason = "zero to within rounding" if vanishing else ""
-        error = 0.0 if vanishing else error
-        if run.exact and run.runtime is not None and not np.isfinite(run.runtime[output]).all():
-            reason = "the gradient is not finite in the model's own precision, and is in float64"
-            return record(found.value, analytic, error, "wrong", reason)
-        if found.kink:
-            reason = f"at a kink: one-sided quotients differ by {found.jump:.2e}"
-        elif run.exact and run.runtime is not None and not vanishing:
-            drift = _gap(np.asarray(run.runtime[output], np.float64), gradient)
-            if drift > 1e-2:
-                reason = f"the gradient in the model's own precision differs from float64 by {drift:.1e}"
-        return record(found.value, analytic, error, "ok", reason)
-    if found.kink and gap <= 10 * found.jump:
-        return record(found.value, analytic, error, "kink", f"one-sided quotients differ by {found.jump:.2e}")
-    if run.precision == "float32":  # a step across kinks may mislead by more than any estimate says
-        reason = f"differs by {gap:.2e}, and differences in float32 do not show that it is wrong"
-        return record(found.value, analytic, error, "unresolved", reason)
-    if found.error > 0.1 * gap:
-        return record(found.value, analytic, error, "unresolved", f"differences are only good to {found.error:.1e}")
-    return record(
-        found.value, analytic, error, "wrong", f"differs by {gap:.2e}, differences are good to {found.error:.1e}"
-    )
-
-
-def _gap(one: np.ndarray, other: np.ndarray) -> float:
-    if not np.issubdtype(np.asarray(other).dtype, np.floating):
-        return 0.0
-    both = np.isfinite(one) & np.isfinite(other)
-    if not both.any():
-        return 0.0
-    apart = np.linalg.norm(one[both].astype(np.float64) - other[both])
-    return float(apart / max(np.linalg.norm(np.asarray(other, np.float64)[both]), np.finfo(np.float32).tiny))
+def _direction(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A random direction, as large as the value."""
+    scale = float(np.sqrt(np.mean(value.astype(np.float64) ** 2))) if value.size else 1.0
+    return rng.standard_normal(value.shape) * (scale if np.isfinite(scale) and scale > 0 else 1.0)
 
 
 def _named_values(model: onnx.ModelProto) -> set[str]:
@@ -396,5 +295,5 @@ def _default_channels(primal: onnx.ModelProto, gradient: onnx.ModelProto) -> dic
     return {source(name): name for name in names if source(name) in outputs}
 
 
-def _stored_values(model: onnx.ModelProto, names: Mapping[str, str]) -> dict[str, np.ndarray]:
+def _stored_values(model: onnx.ModelProto, names: Sequence[str]) -> dict[str, np.ndarray]:
     return {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer if t.name in names}

@@ -1,5 +1,5 @@
-# Verifies the gradients of a model: finite differences in float64, and the gradient model as a user runs it.
-"""`gradgen.verify`: a verdict for each value with respect to which a model is differentiated."""
+# Verifies the derivatives of a model: finite differences in float64, and the gradient or jvp model as a user runs it.
+"""`gradgen.verify`: a verdict for each value with respect to which a model is differentiated, in reverse or forward."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 
 from gradgen.api import vjp
-from gradgen.differences import GradientCheck, Verdict, check_gradients
+from gradgen.comparison import GradientCheck, Verdict
+from gradgen.differences import check_gradients
 from gradgen.engine.custom import runnable
 from gradgen.engine.external import BASE_KEY, settle_external
 from gradgen.engine.protos import imports
@@ -24,27 +24,45 @@ from gradgen.errors import GradientError, only_gradient_errors
 from gradgen.feeds import line_of, make_feeds
 from gradgen.pinning import draw, free_draws, number_draws, pin
 from gradgen.request import roles_of
+from gradgen.tangents import check_tangents
+from gradgen.transforms.forward_mode import jvp
 
 # By how much, relative to the derivative, the gradient that onnxruntime computes in the model's own precision may be
 # off before it is remarked, and before it is wrong.
 REMARKED, REFUSED = 1e-2, 1e-1
+MODES = {"vjp": ("vjp",), "jvp": ("jvp",), "both": ("vjp", "jvp")}
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """One kind of derivative: what makes its model, what compares that, and the role of what it has for each of `wrt`."""
+
+    transform: Callable[..., onnx.ModelProto]
+    check: Callable[..., list[GradientCheck]]
+    role: str
+
+
+KINDS = {"vjp": _Kind(vjp, check_gradients, "gradient"), "jvp": _Kind(jvp, check_tangents, "tangent in")}
 
 
 @dataclass(frozen=True)
 class Verification:
-    """How the gradient with respect to one value compares with finite differences, in one random direction.
+    """How the derivative with respect to one value compares with finite differences, in one random direction.
 
     Attributes:
         name: the value's.
         shape: the value's, at the point.
-        error_float64: the relative error of the gradient in float64; NaN where the model has no float64 copy that runs.
-        error_float32: that of the gradient model as it is, on onnxruntime and in the model's own precision (float32, as
-            a rule); NaN where onnxruntime does not run it.
-        verdict: "ok"; "wrong" (the gradient differs by more than the differences are uncertain, or is right in float64
+        error_float64: the relative error of the derivative in float64: that of the gradient's product with the direction,
+            or that of the tangents' product with the cotangents. NaN where the model has no float64 copy that runs.
+        error_float32: that of the gradient or jvp model as it is, on onnxruntime and in the model's own precision
+            (float32, as a rule); NaN where onnxruntime does not run it.
+        verdict: "ok"; "wrong" (the derivative differs by more than the differences are uncertain, or is right in float64
             and off by a tenth as onnxruntime computes it); "kink" (there is no derivative at this point);
-            "unresolved" (the differences are too uncertain here to judge).
+            "unresolved" (the differences are too uncertain here to judge); "refused" (the model has a gradient and no
+            jvp, for the reason that is given).
         reason: what the verdict rests on where it is not "ok", and what else was noticed; may be empty.
         note: the part of `reason` that speaks of the run and not of this value, such as what had to run in float32.
+        mode: whose derivative it is: "vjp" or "jvp".
     """
 
     name: str
@@ -54,6 +72,7 @@ class Verification:
     verdict: Verdict
     reason: str
     note: str = ""
+    mode: str = "vjp"
 
 
 def verify(
@@ -61,6 +80,7 @@ def verify(
     wrt: Sequence[str] | str | None = None,
     of: Sequence[str] | str | None = None,
     *,
+    mode: str = "vjp",
     feeds: Mapping[str, np.ndarray] | Path | None = None,
     straight_through: bool = False,
     portable: bool = False,
@@ -68,56 +88,84 @@ def verify(
     seed: int = 0,
     each: Callable[[Verification, int], None] | None = None,
 ) -> list[Verification]:
-    """Differentiate a model and compare its gradients with central differences at one point.
+    """Differentiate a model and compare its gradients, or its tangents, with central differences at one point.
 
     The derivative of the outputs' contraction with random cotangents, along one random direction for each of `wrt`, is
-    measured in float64 and compared with what `vjp`'s model says, once in float64 and once as onnxruntime computes it
-    in the model's own precision. What the model draws at random is drawn once, and is the same everywhere.
+    measured in float64 and compared with what the model of `vjp` or `jvp` says, once in float64 and once as onnxruntime
+    computes it in the model's own precision. What the model draws at random is drawn once, and is the same everywhere.
 
     Args:
         model: a path, an onnx.ModelProto or an onnx_ir.Model. It is not changed.
         wrt, of, registry: as in `vjp`.
+        mode: "vjp" verifies gradients: ⟨gradient, direction⟩. "jvp" verifies tangents: ⟨tangents, cotangents⟩, as one
+            value after the other moves. "both" does both, in the same directions.
         feeds: arrays by input name, or an .npz that holds them. What is missing is made up: random floats, integers 0
             and 1, free dimensions of 2.
         straight_through: as in `vjp`. A gradient that goes straight through quantisation is an estimate and no
             derivative: where it differs from that, its verdict is "unresolved".
-        portable: verify the model that `vjp` gives with it.
+        portable: verify the model that `vjp` or `jvp` gives with it.
         seed: of what is made up, of cotangents and of directions.
         each: is called with each record when it is made, and with how many there will be.
 
     Returns:
-        One record for each of `wrt`, in the order asked.
+        One record for each of `wrt`, in the order asked; with "both" those of `vjp`, then those of `jvp`. A model that
+        has no jvp, because of rules that are declared `linear=False`, has records that say so there ("refused").
 
     Raises:
-        GradientError: what `vjp` raises; a seed that is no whole number from 0 on; feeds that do not fit; a
-            model that no engine runs at this point.
+        GradientError: what `vjp` raises, or what `jvp` raises if `mode` is "jvp"; another `mode`; a seed that is no whole
+            number from 0 on; feeds that do not fit; a model that no engine runs at this point.
     """
+    if mode not in MODES:
+        raise GradientError(f"mode is 'vjp', 'jvp' or 'both', not {mode!r}")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise GradientError(f"seed is a whole number from 0 on, not {seed!r}")
     with only_gradient_errors():
-        return _verify(model, wrt, of, feeds, straight_through, portable, registry, seed, each)
+        primal, point = make_feeds(_read(model), feeds, seed)
+        primal = runnable(primal, registry_of(registry))
+        rules = Rules(registry_of(registry), imports(primal))
+        primal = number_draws(primal, lambda f: rules.find(f.domain, f.name) is not None)
+        records: dict[str, list[Verification]] = {}
+
+        def told(record: Verification, count: int) -> None:
+            if each is not None:
+                each(record, count * len(MODES[mode]))
+
+        for kind in MODES[mode]:
+            make = functools.partial(KINDS[kind].transform, primal, wrt, of, portable=portable, registry=registry)
+            try:
+                derivative = make(straight_through=straight_through)
+            except GradientError as error:
+                if not records:
+                    raise
+                records[kind] = [_refused(r, str(error)) for r in records["vjp"]]
+                for record in records[kind]:
+                    told(record, len(records[kind]))
+                continue
+            true = make() if straight_through else None
+            records[kind] = _verify(kind, primal, point, derivative, true, registry, seed, told)
+        return [record for kind in MODES[mode] for record in records[kind]]
+
+
+def _refused(other: Verification, message: str) -> Verification:
+    """The record that says why a model that has a gradient has no tangents."""
+    reason = " ".join(message.split())
+    return Verification(other.name, other.shape, math.nan, math.nan, "refused", reason, reason, "jvp")
 
 
 def _verify(
-    model: Model,
-    wrt: Any,
-    of: Any,
-    feeds: Any,
-    straight_through: bool,
-    portable: bool,
+    kind: str,
+    primal: onnx.ModelProto,
+    point: Mapping[str, np.ndarray],
+    derivative: onnx.ModelProto,
+    true: onnx.ModelProto | None,
     registry: Registry | None,
     seed: int,
-    each: Any,
+    told: Callable[[Verification, int], None],
 ) -> list[Verification]:
-    primal, point = make_feeds(_read(model), feeds, seed)
-    primal = runnable(primal, registry_of(registry))
-    rules = Rules(registry_of(registry), imports(primal))
-    primal = number_draws(primal, lambda f: rules.find(f.domain, f.name) is not None)
-    make = functools.partial(vjp, primal, wrt, of, portable=portable, registry=registry)
-    gradient = make(straight_through=straight_through)
-    _refuse_compounds(gradient)
-    primal = _with_outputs(primal, gradient)
-    count = sum(role["role"] == "gradient" for role in roles_of(gradient).values())
+    """The records of one kind of derivative; `true` is the model that does not go straight through quantisation."""
+    _refuse_compounds(derivative)
+    primal = _with_outputs(primal, derivative)
+    count = sum(role["role"] == KINDS[kind].role for role in roles_of(derivative).values())
     records: list[Verification] = []
     try:
         drawn = draw(primal, point)
@@ -126,17 +174,16 @@ def _verify(
         note = note if free_draws(pinned) else ""
 
         def check(model: onnx.ModelProto, each: Callable[[GradientCheck], None] | None) -> list[GradientCheck]:
-            return check_gradients(pinned, pin(model, drawn), point, seed=seed, each=each, registry=registry)
+            return KINDS[kind].check(pinned, pin(model, drawn), point, seed=seed, each=each, registry=registry)
 
-        true = {r.name: r.verdict for r in check(make(), None)} if straight_through else {}
+        known = {} if true is None else {r.name: r.verdict for r in check(true, None)}
 
         def judge(found: GradientCheck) -> None:
-            estimate = found.verdict != "ok" and true.get(found.name) == "ok"
-            records.append(_judged(found, estimate, note))
-            if each is not None:
-                each(records[-1], count)
+            estimate = found.verdict != "ok" and known.get(found.name) == "ok"
+            records.append(_judged(found, estimate, note, kind))
+            told(records[-1], count)
 
-        order = [found.name for found in check(gradient, judge)]
+        order = [found.name for found in check(derivative, judge)]
     except GradientError:
         raise
     except Exception as error:  # the engines that run a model raise many kinds, with no common base
@@ -154,7 +201,7 @@ def _read(model: Model) -> onnx.ModelProto:
 
 
 def _refuse_compounds(gradient: onnx.ModelProto) -> None:
-    """Refuse gradients and cotangents that are sequences or optionals: differences are those of tensors."""
+    """Refuse derivatives and cotangents that are sequences or optionals: differences are those of tensors."""
     roles = roles_of(gradient)
     for info in (*gradient.graph.input, *gradient.graph.output):
         if info.name in roles and not info.type.HasField("tensor_type"):
@@ -165,7 +212,7 @@ def _refuse_compounds(gradient: onnx.ModelProto) -> None:
 def _with_outputs(primal: onnx.ModelProto, gradient: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the intermediate values that are differentiated among its outputs, as its gradient model has it."""
     own = {o.name for o in primal.graph.output}
-    targets = {r["source"] for r in roles_of(gradient).values() if r["role"] == "cotangent"} - own
+    targets = {r["source"] for r in roles_of(gradient).values() if r["role"] in ("cotangent", "tangent out")} - own
     if not targets:
         return primal
     copy = onnx.ModelProto()
@@ -174,7 +221,7 @@ def _with_outputs(primal: onnx.ModelProto, gradient: onnx.ModelProto) -> onnx.Mo
     return copy
 
 
-def _judged(found: GradientCheck, estimate: bool, note: str) -> Verification:
+def _judged(found: GradientCheck, estimate: bool, note: str, mode: str) -> Verification:
     """The verdict of the differences, with what onnxruntime's own run adds."""
     verdict, reason = found.verdict, found.reason.removesuffix(found.note).removesuffix("; ")
     note = "; ".join(part for part in (found.note, note) if part)
@@ -186,4 +233,4 @@ def _judged(found: GradientCheck, estimate: bool, note: str) -> Verification:
         reason = f"right in float64, and off by {off:.1%} as onnxruntime computes it in the model's precision"
     reason = "; ".join(part for part in (reason, note) if part)
     wide = found.error if found.exact else math.nan
-    return Verification(found.name, found.shape, wide, off, verdict, reason, note)
+    return Verification(found.name, found.shape, wide, off, verdict, reason, note, mode)

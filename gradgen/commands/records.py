@@ -11,9 +11,10 @@ import click
 
 # What a verdict means, said below the table where it occurs.
 MEANINGS = {
-    "wrong": "wrong: the gradient differs by more than the differences are uncertain",
+    "wrong": "wrong: the derivative differs by more than the differences are uncertain",
     "kink": "kink: there is no derivative at this point (Relu at 0, a tie of Max), so that differences cannot verify one",
     "unresolved": "unresolved: the finite differences are too uncertain here to judge; try other --inputs",
+    "refused": "refused: the model has a gradient, and no jvp",
 }
 _NO_JSON = ("NaN", "Infinity", "-Infinity")
 
@@ -27,9 +28,21 @@ def plain(record: Any, numbers: Sequence[str]) -> dict[str, Any]:
 
 
 def right(records: Sequence[Any]) -> bool:
-    """Whether some gradient is verified, and none is wrong."""
-    found = [r.verdict for r in records]
-    return "ok" in found and "wrong" not in found
+    """Whether some derivative of each kind is verified, and none is wrong."""
+    found = _by_kind(records)
+    return all("ok" in verdicts and "wrong" not in verdicts for verdicts in found.values()) and bool(found)
+
+
+def _by_kind(records: Sequence[Any]) -> dict[str, set[str]]:
+    """The verdicts of the records of gradients, and of those of tangents."""
+    found: dict[str, set[str]] = {}
+    for record in records:
+        found.setdefault(_noun(record), set()).add(record.verdict)
+    return found
+
+
+def _noun(record: Any) -> str:
+    return "tangent" if getattr(record, "mode", "vjp") == "jvp" else "gradient"
 
 
 def print_records(
@@ -61,5 +74,6 @@ def print_records(
             click.echo(meaning, err=err)
     for note in dict.fromkeys(r.note for r in records if r.note):
         click.echo(f"{label}: {note}", err=err)
-    if found.isdisjoint(("ok", "wrong")):
-        click.echo("no gradient could be verified at this point", err=err)
+    for noun, verdicts in _by_kind(records).items():
+        if verdicts.isdisjoint(("ok", "wrong")):
+            click.echo(f"no {noun} could be verified at this point", err=err)

@@ -1,4 +1,4 @@
-"""The command that verifies gradients: `gradgen verify`."""
+"""The command that verifies gradients and tangents: `gradgen verify`."""
 
 from __future__ import annotations
 
@@ -33,6 +33,10 @@ COLUMNS = ("error_float64", "error_float32")
 @click.command(short_help="Compare gradients with finite differences.")
 @of_option
 @wrt_option
+@click.option(
+    "--mode", type=click.Choice(["vjp", "jvp", "both"]), default="vjp", show_default=True, help="What is verified: the "
+    "gradients of vjp, the tangents of jvp, or both."
+)  # fmt: skip
 @inputs_option
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Of made-up inputs, cotangents and directions; another one is "
@@ -48,16 +52,17 @@ def verify(model: str, wrt: tuple[str, ...], of: tuple[str, ...], feeds: Path | 
     """Differentiate MODEL and compare its gradients with finite differences; nothing is written.
 
     MODEL is a file, or - for standard input, binary or ONNX text. Errors are relative, along one random direction for
-    each value: in float64, and as onnxruntime computes the gradient in the model's own precision. Random draws are held
-    fixed. Exit code 1 where a gradient is wrong or none could be verified, 2 where the model cannot be differentiated
-    or run.
+    each value: in float64, and as onnxruntime computes the derivative in the model's own precision. Random draws are
+    held fixed. Exit code 1 where a gradient or a tangent is wrong, or none could be verified; 2 where the model cannot
+    be differentiated or run.
     """
     with one_line():
         records = _records(model, wrt, of, feeds, library, **options)
     if as_json:
-        click.echo(json.dumps([plain(r, COLUMNS) for r in records]))
+        click.echo(json.dumps([{**plain(r, COLUMNS), "mode": r.mode} for r in records]))
     else:
-        print_records(records, {name.removeprefix("error_"): (name, ".1e") for name in COLUMNS}, label_of(model))
+        columns = {name.removeprefix("error_"): (name, ".1e") for name in COLUMNS}
+        print_records(records, ({} if options["mode"] == "vjp" else {"mode": ("mode", "")}) | columns, label_of(model))
     if not right(records):
         raise SystemExit(1)
 
@@ -76,7 +81,7 @@ def _records(model: str, wrt: Any, of: Any, feeds: Path | None, library: Path | 
         def progress(record: Any, count: int) -> None:
             nonlocal done
             done += 1
-            status.update(f"verifying {label}: {done} of {count}, {record.name} is {record.verdict}")
+            status.update(f"verifying {label}: {done} of {count}, {record.mode} of {record.name} is {record.verdict}")
 
         try:
             return call(
