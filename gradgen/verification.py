@@ -115,7 +115,7 @@ def verify(
         GradientError: what `vjp` raises, or what `jvp` raises if `mode` is "jvp"; another `mode`; a seed that is no whole
             number from 0 on; feeds that do not fit; a model that no engine runs at this point.
     """
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise GradientError(f"mode is 'vjp', 'jvp' or 'both', not {mode!r}")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise GradientError(f"seed is a whole number from 0 on, not {seed!r}")
