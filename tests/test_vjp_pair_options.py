@@ -159,6 +159,27 @@ def test_what_is_drawn_is_kept_and_never_drawn_again(names):
         np.testing.assert_allclose(found["grad_t3"], np.sin(2 * t * n) * n, rtol=1e-4, atol=1e-6)
 
 
+def test_what_follows_from_weights_alone_is_no_residual():
+    """The later model has the weights themselves."""
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[N, 6] x, float[6, 6] w) => (float[N, 6] y) <float scale = {0.1}> {
+        e = Exp(w) a = MatMul(x, e) b = Tanh(a) k = Constant <value_float = 0.5> () c = Mul(b, k)
+        d = DequantizeLinear(q, scale) f = MatMul(c, d) h = Tanh(f) y = Mul(h, h) }""")
+    del proto.graph.input[1]
+    quantised = np.random.default_rng(0).integers(-9, 9, (6, 6)).astype(np.int8)
+    stored = {"w": FEEDS["w"], "q": quantised}
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in stored.items())
+    held = {"x": FEEDS["x"], "grad_y": drawn(4, 6, seed=1)}
+    want = run(gradgen.vjp(proto, ["x", "w"]), held)
+    for names, kept in (("b", ["b"]), ("x", [])):
+        forward, backward = gradgen.vjp_pair(proto, ["x", "w"], checkpoint=names)
+        assert list(residuals(forward).values()) == kept
+        assert {"d", "e"} <= set(again(backward)) and "k" not in again(backward)
+        found = both(forward, backward, held)
+        for name in want:
+            np.testing.assert_array_equal(found[name], want[name], err_msg=name)
+
+
 def test_auto_of_a_small_model_is_the_pair_without():
     proto = parser.parse_model(
         '<ir_version: 10, opset_import: ["" : 21]> g (float[3] x) => (float[3] y) { h = Sin(x) y = Tanh(h) }'

@@ -90,6 +90,8 @@ class Checkpoint:
         if self._auto and not cuts:
             return
         segments = [bisect_left(cuts, place) for place in places]
+        if self._apart:  # what follows from weights alone is dear to hand over, and the later model has the weights
+            free = _free_values(graph, forward, self._inputs, steady, derived=False)
         _Recomputation(graph, linker, forward, free, kept | borders).run(segments, backward, self._apart)
 
     def _places(self, position: dict[ir.Node | None, int], backward: Sequence[ir.Node]) -> list[int]:
@@ -226,12 +228,13 @@ def _replace_reads(node: ir.Node, found: dict[ir.Value, ir.Value]) -> None:
 
 
 def _free_values(
-    graph: ir.Graph, forward: Sequence[ir.Node], inputs: set[ir.Value], steady: set[ir.Node]
+    graph: ir.Graph, forward: Sequence[ir.Node], inputs: set[ir.Value], steady: set[ir.Node], derived: bool = True
 ) -> set[ir.Value]:
-    """What is in memory anyway, or takes next to none: weights and what follows from them alone, sizes."""
+    """What is in memory anyway, or takes next to none: weights, if `derived` what follows from them alone, sizes."""
     free = {v for v in graph.initializers.values() if v not in inputs}
     for node in forward:
-        fixed = node not in steady and all(v in free for v in operands(node))
+        read = list(operands(node))
+        fixed = node not in steady and (derived or not read) and all(v in free for v in read)
         free.update(v for v in node.outputs if fixed or is_cheap(v))
     return free
 
