@@ -76,6 +76,15 @@ def draw_ops(choices: random.Random, seen: Mapping[str, int], among: Sequence[st
     return [choices.choice(sorted(STOPPING)) if choices.random() < 0.1 else op for op in ops]
 
 
+def grow_with_borders(choices: random.Random) -> tuple[RandomGraph, onnx.ModelProto, list[str] | str]:
+    """A graph, its model, and what `checkpoint` may be asked to keep of it."""
+    graph = grow(choices, draw_ops(choices, {}))
+    proto = graph.model(graph.feeds())
+    names = [o for n in proto.graph.node for o in n.output if o]
+    asked = choices.sample(names, min(len(names), choices.randint(1, 4))) if choices.random() < 0.8 else "auto"
+    return graph, proto, asked
+
+
 def finish(grower: Grower) -> RandomGraph:
     """Choose what is differentiated: most of the ends, now and then a value on the way, with respect to most leaves."""
     read = {name for node in grower.nodes for name in reads(node)}

@@ -15,7 +15,7 @@ import onnxruntime as ort
 import pytest
 from click.testing import CliRunner
 from onnx import parser
-from random_graphs import draw_ops, grow
+from random_graphs import grow_with_borders
 
 import gradgen
 from gradgen.cli import cli
@@ -362,12 +362,8 @@ def test_the_command_line(command, options, tmp_path):
 @pytest.mark.parametrize("seed", [7, 84, 95, 162, 254, *range(300, 312)])
 def test_random_graphs(seed):
     """Any borders of any graph: the results of the node-by-node run have the same bits."""
-    choices = random.Random(seed)
-    graph = grow(choices, draw_ops(choices, {}))
+    graph, proto, asked = grow_with_borders(random.Random(seed))
     values = graph.feeds()
-    proto = graph.model(values)
-    names = [o for n in proto.graph.node for o in n.output if o]
-    asked = choices.sample(names, min(len(names), choices.randint(1, 4))) if choices.random() < 0.8 else "auto"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", gradgen.GradientWarning)
         plain, result = (gradgen.vjp(proto, wrt=graph.wrt, of=graph.of, checkpoint=c) for c in (None, asked))
