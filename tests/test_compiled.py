@@ -253,3 +253,30 @@ def test_options_reach_the_session():
     assert options.get_session_config_entry("session.force_spinning_stop") == "1"
     assert isinstance(step.session, onnxruntime.InferenceSession)
     assert "x: (float)['N', 3]" in repr(step)
+
+
+def convolutions(feed: bool) -> list[str]:
+    """The domains of the ops that onnxruntime makes of the training step of a small CNN, weights fed or not."""
+    rng = np.random.default_rng(0)
+    weights = {"w": (16, 1, 3, 3), "v": (32, 16, 3, 3)}
+    primal = model("""g (float[2,1,12,12] x) => (float[2,32,3,3] y) {
+        c = Conv<pads=[1,1,1,1]>(x, w)\n r = Relu(c)\n p = MaxPool<kernel_shape=[2,2], strides=[2,2]>(r)
+        d = Conv<pads=[1,1,1,1]>(p, v)\n s = Relu(d)\n y = MaxPool<kernel_shape=[2,2], strides=[2,2]>(s) }""",
+        **{n: rng.standard_normal(shape).astype(np.float32) for n, shape in weights.items()})  # fmt: skip
+    gradient = gradgen.value_and_grad(primal, wrt=["w", "v"], reduce="sum")
+    step = gradgen.compile(gradient, feed=list(weights) if feed else ())
+    x = rng.standard_normal((2, 1, 12, 12)).astype(np.float32)
+    found = step(x)
+    plain = onnxruntime.InferenceSession(gradient.SerializeToString(), providers=["CPUExecutionProvider"])
+    for name, value in zip(step.outputs, plain.run(step.outputs, {"x": x}), strict=True):
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-4)
+    [kept] = session.cache_folder().glob("*.onnx")
+    return [node.domain for node in onnx.load(kept).graph.node]
+
+
+def test_channels_are_blocked_for_constant_weights_alone():
+    assert "com.microsoft.nchwc" in convolutions(feed=False)
+
+
+def test_channels_stay_where_weights_are_fed():
+    assert "com.microsoft.nchwc" not in convolutions(feed=True)
