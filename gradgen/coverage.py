@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import onnx.defs
@@ -79,6 +79,18 @@ def has_body(op: str) -> bool:
     return bool(known.has_function or known.has_context_dependent_function)
 
 
+def near_matches(op: str, known: Iterable[str]) -> str:
+    """What a message says behind an op that is not known: ` (near matches: …)`, of any case, or nothing.
+
+    Where no domain is asked for, the name alone is compared: `known` are op types, or `domain::op`.
+    """
+    names = {name.lower(): name for name in known}
+    if "::" not in op:
+        names = {**{lower.rpartition("::")[2]: name for lower, name in names.items()}, **names}
+    found = difflib.get_close_matches(op.lower(), names, n=3, cutoff=0.7)
+    return f" (near matches: {', '.join(dict.fromkeys(names[n] for n in found))})" if found else ""
+
+
 def coverage_rows(ops: Sequence[str] = (), registry: Registry | None = None) -> list[tuple[str, str, str, str]]:
     """Op, first version, rules, and the dispositions of its inputs, for each row.
 
@@ -92,16 +104,13 @@ def coverage_rows(ops: Sequence[str] = (), registry: Registry | None = None) -> 
     rows = (registry or registered()).rows()
     missing = [op for op in ops if not any(_is(row, op) for row in rows)]
     if missing:
-        known = {
-            name.lower(): name for row in rows for name in (row.op_type, f"{row.domain or 'ai.onnx'}::{row.op_type}")
-        }
+        known = [name for row in rows for name in (row.op_type, f"{row.domain or 'ai.onnx'}::{row.op_type}")]
         said = []
         for op in missing:
             if has_body(op):
                 said.append(f"'{op}' (it has a body in the standard, through which it is differentiated)")
                 continue
-            near = [known[n] for n in difflib.get_close_matches(op.lower(), known, n=3, cutoff=0.7)]
-            said.append(f"'{op}'" + (f" (near matches: {', '.join(near)})" if near else ""))
+            said.append(f"'{op}'{near_matches(op, known)}")
         raise GradientError(f"no row for {', '.join(said)}")
     chosen = [row for row in rows if not ops or any(_is(row, op) for op in ops)]
     result = []

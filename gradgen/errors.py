@@ -17,12 +17,23 @@ class GradientError(ValueError):
     """
 
     def __init__(self, message: str = ""):
-        text = re.sub(rf"\S{{{LONGEST},}}", lambda m: f"{m[0][:100]}…{m[0][-50:]}", str(message))
-        super().__init__("".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text))
+        super().__init__(_readable(str(message)))
 
 
 class GradientWarning(UserWarning):
-    """Something about a gradient that is right but may surprise, such as one that is zero everywhere."""
+    """Something about a gradient that is right but may surprise, such as one that is zero everywhere.
+
+    Its message is written as that of a GradientError.
+    """
+
+    def __init__(self, message: str = ""):
+        super().__init__(_readable(str(message)))
+
+
+def _readable(message: str) -> str:
+    """A message with very long words shortened and control characters written out."""
+    text = re.sub(rf"\S{{{LONGEST},}}", lambda m: f"{m[0][:100]}…{m[0][-50:]}", message)
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import onnx
 import onnx.checker
 import onnx_ir as ir
 
-from gradgen.coverage import first_version
+from gradgen.coverage import first_version, near_matches
 from gradgen.engine.protos import all_nodes
 from gradgen.engine.registry import NEWEST, Registry, form_body, registry_of
 from gradgen.engine.rows import Form, Row
@@ -103,10 +102,7 @@ def _chosen(rows: Iterable[Row], ops: Sequence[str] | None, opset: int) -> list[
         return [names[n] for n in sorted(names)]
     wanted = [op.removeprefix("ai.onnx::") for op in ops]
     if unknown := [op for op in wanted if op not in names]:
-        said = []
-        for op in unknown:
-            near = difflib.get_close_matches(op, names, n=3)
-            said.append(f"'{op}'" + (f" (near matches: {', '.join(near)})" if near else ""))
+        said = [f"'{op}'{near_matches(op, names)}" for op in unknown]
         raise GradientError(f"no row at opset {opset} for {', '.join(said)}")
     return [names[n] for n in dict.fromkeys(wanted)]
 

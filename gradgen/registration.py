@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ import onnx
 import onnx.checker
 
 from gradgen.authoring import place, remember, scripted
+from gradgen.coverage import near_matches
 from gradgen.engine.registry import Registry, registry_of
 from gradgen.engine.rows import Form, Row
 from gradgen.errors import GradientError
@@ -122,10 +122,9 @@ def _check_key(domain: Any, op_type: Any, version: Any) -> None:
         raise GradientError(f"version is the first version of the op's domain, an int from 1 on, not {version!r}")
     known = {s.name for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain}
     if known and op_type not in known:
-        near = difflib.get_close_matches(op_type, known, n=3)
         raise GradientError(
-            f"{domain or 'ai.onnx'} has no op '{op_type}' (near matches: {', '.join(near) or 'none'}); an op of your own "
-            "has a domain of its own"
+            f"{domain or 'ai.onnx'} has no op '{op_type}'{near_matches(op_type, known)}; an op of your own has a domain of "
+            "its own"
         )
 
 

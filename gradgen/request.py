@@ -24,6 +24,12 @@ FIXED_KEY = "gradgen.fixed"
 SEEDED = "seeded with 1"
 DERIVED = ("gradient", "tangent out", "hvp out", "jacobian", "hessian")
 """The roles of outputs that hold derivatives."""
+KEYWORDS = {
+    "initializers": "the trainable initializers are wrt=gradgen.parameters(model)",
+    "parameters": "the trainable initializers are wrt=gradgen.parameters(model)",
+    "inputs": "leave wrt out for all float inputs",
+}
+"""Words of the command line and of frameworks, and what to write in their place."""
 
 
 def find_values(
@@ -144,6 +150,8 @@ def _resolve(
 
 
 def _unknown(role: str, name: str, values: Iterable[str], first: Sequence[str] = ()) -> str:
+    if role == "wrt" and name in KEYWORDS:
+        return f"wrt: there is no value '{name}'; {KEYWORDS[name]}"
     near = difflib.get_close_matches(name, list(values), n=3, cutoff=0.5) or first[:5]
     return f"{role}: there is no value '{name}'; near matches: {', '.join(map(repr, near)) or 'none'}"
 

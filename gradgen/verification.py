@@ -22,6 +22,7 @@ from gradgen.engine.reading import Model, read
 from gradgen.engine.registry import Registry, Rules, registry_of
 from gradgen.errors import GradientError, only_gradient_errors
 from gradgen.feeds import line_of, make_feeds
+from gradgen.limits import refuse_endless, refuse_huge
 from gradgen.pinning import draw, free_draws, number_draws, pin
 from gradgen.request import roles_of
 from gradgen.tangents import check_tangents
@@ -113,7 +114,8 @@ def verify(
 
     Raises:
         GradientError: what `vjp` raises, or what `jvp` raises if `mode` is "jvp"; another `mode`; a seed that is no whole
-            number from 0 on; feeds that do not fit; a model that no engine runs at this point.
+            number from 0 on; feeds that do not fit; a model that no engine runs at this point; one with a loop that is
+            known to run more than 10,000,000 times, or a value known to have more than 2^30 elements.
     """
     if not isinstance(mode, str) or mode not in MODES:
         raise GradientError(f"mode is 'vjp', 'jvp' or 'both', not {mode!r}")
@@ -164,6 +166,8 @@ def _verify(
 ) -> list[Verification]:
     """The records of one kind of derivative; `true` is the model that does not go straight through quantisation."""
     _refuse_compounds(derivative)
+    refuse_endless(primal)
+    refuse_huge(derivative)
     primal = _with_outputs(primal, derivative)
     count = sum(role["role"] == KINDS[kind].role for role in roles_of(derivative).values())
     records: list[Verification] = []

@@ -95,6 +95,8 @@ TENSORS = {
     "too short": ({"dims": [3], "raw_data": b"12345"}, NOT_VALID), "empty": ({"dims": [3]}, NOT_VALID),
     "too long": ({"dims": [3], "raw_data": b"1234" * 9}, r"shape \[3\] takes 12 bytes and has 36"),
     "floats too few": ({"dims": [3], "float_data": [1.0]}, NOT_VALID),
+    "floats too many": ({"dims": [], "float_data": [1.0, 2.0]}, r"shape \[\] has 2 numbers in place of 1"),
+    "integers too many": ({"data_type": 7, "dims": [2], "int64_data": [1, 2, 3]}, "has 3 numbers in place of 2"),
     "overflowing": ({"dims": [2**32, 2**32], "raw_data": b""}, NOT_VALID),
     "huge": ({"dims": [HUGE, 4], "raw_data": b"1234" * 3}, NOT_VALID),
     "huge and empty": ({"dims": [0, HUGE], "raw_data": b""}, NOT_VALID),

@@ -106,6 +106,15 @@ add("graphs", "8 levels of branches", RESULT, lambda: nested(7))
 add("graphs", "25 levels of branches", "more than 16 levels", lambda: nested(24))
 add("graphs", "1,000 levels of branches", "more than 16 levels|nests|exceeds|cannot be", lambda: nested(999))
 
+change("graphs", "3·2^60 elements", RESULT)(
+    lambda m: (
+        m.graph.node.extend(
+            helper.make_node("Concat", [f"d{k}" if k else "x"] * 2, [f"d{k + 1}"], axis=0) for k in range(60)
+        )
+        or m.graph.output[0].CopyFrom(helper.make_tensor_value_info("d60", 1, None))
+    )
+)
+
 # Functions.
 
 

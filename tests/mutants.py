@@ -181,8 +181,9 @@ FIELD_MUTATIONS: list[Callable[[random.Random, onnx.ModelProto], None]] = [
 
 
 def _valid(proto: onnx.ModelProto) -> bool:
-    if any(d.dim_value < 0 for d in _all(proto, onnx.TensorShapeProto.Dimension)):
-        return False  # onnx's inference of Slice ends the process at such a size
+    sizes = [d.dim_value for d in _all(proto, onnx.TensorShapeProto.Dimension)]
+    if any(not 0 <= size < 2**31 for size in sizes):
+        return False  # onnx's inference of Slice ends the process at the one, products of the other overflow
     try:
         onnx.checker.check_model(proto, full_check=True)
     except Exception:

@@ -299,3 +299,18 @@ def test_a_row_of_minus_infinity_that_is_left_out(op_type, ending):
     other = Evaluator(gradgen.vjp(model))({"x": x, "grad_y": ct_of})["grad_x"]
     np.testing.assert_allclose(found[1:], other[1:], rtol=1e-6)
     assert np.abs(found[1:]).min() > 0
+
+
+@pytest.mark.parametrize("size", [6, 70_000])
+@pytest.mark.parametrize("transform", [gradgen.vjp, gradgen.jvp])
+def test_relu_of_nan_touches_no_other_element(transform, size):
+    """Where the value is NaN the gradient is 0, and the tangent 0 or NaN; docs/gradients.md says so."""
+    x = np.ones(size)
+    x[:6] = [math.nan, 1, -1, 0, INF, -INF]
+    proto, *_ = node_model("Relu", {"X": x}, np.float32)
+    result = transform(proto)
+    direction = next(i.name for i in result.graph.input if i.name != "X")
+    found = Evaluator(result, strict=True)({"X": x.astype(np.float32), direction: np.full(size, 2, np.float32)})
+    derivative = found[result.graph.output[-1].name]
+    np.testing.assert_array_equal(derivative[1:6], [2, 0, 0, 2, 0])
+    assert derivative[0] == 0 or (transform is gradgen.jvp and math.isnan(derivative[0]))

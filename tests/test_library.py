@@ -195,6 +195,10 @@ def quarter(x):
         ({"opset": 99}, "which the installed onnx knows, not 99"),
         ({"opset": "21"}, "not '21'"),
         ({"ops": ["Mull"]}, r"no row at opset 21 for 'Mull' \(near matches: .*Mul"),
+        (
+            {"ops": ["RELU", "biasgelu"]},
+            r"'RELU' \(near matches: Relu.*'biasgelu' \(near matches: com.microsoft::BiasGelu",
+        ),
         ({"ops": ["Transpose"]}, "Transpose is not in the library: its rule is traced"),
     ],
 )

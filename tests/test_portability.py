@@ -1,9 +1,11 @@
 # Gradient models of the usual kinds on engines beside onnxruntime, and the forms that portable=True emits.
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -90,6 +92,16 @@ def test_a_square_weight_is_on_the_left_of_a_portable_product():
     np.testing.assert_allclose(got, ct @ weight.T, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["mlp", "encoder", "lstm"])
+def test_no_portable_product_of_a_gradient_has_a_square_weight_on_its_right(name):
+    """Those with an addend are Gemm nodes: the test with OpenVINO runs where it is installed alone."""
+    graph = gradient(primals()[name], portable=True).graph
+    square = {t.name for t in graph.initializer if len(t.dims) == 2 and t.dims[0] == t.dims[1] > 1}
+    square |= {n.output[0] for n in graph.node if n.op_type == "Transpose" and n.input[0] in square}
+    products = [n for n in graph.node if n.op_type in ("MatMul", "Gemm") and "_vjp" in n.name]
+    assert products and not [n.name for n in products if n.input[1] in square]
+
+
 @pytest.mark.parametrize("transform", [gradgen.jvp, gradgen.hvp])
 def test_forward_mode_has_portable_forms_too(transform):
     options = {"reduce": "sum"} if transform is gradgen.hvp else {}
@@ -133,3 +145,32 @@ def test_verify_judges_the_portable_form(monkeypatch):
     )
     verdicts = [gradgen.verify(model, portable=p)[0].verdict for p in (False, True)]
     assert verdicts == ["ok", "wrong"]
+
+
+OPENVINO = """FrontEnd API failed with OpConversionFailure:
+Model wasn't fully converted. Failed operations detailed log:
+-- ReduceSum-21 with a message:
+While validating ONNX node '<Node(ReduceSum): g>':
+Unsupported input type dynamic
+
+-- Scan-21 with a message:
+Number of Scan node inputs (6) is less than required (7)
+
+Summary:
+-- No conversion rule found for operations: MaxUnpool-21, Foo-1
+-- Conversion is failed for: ReduceSum-21, Scan-21
+"""
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (OPENVINO, "MaxUnpool, Foo, Scan"),
+        ('error: failed to legalize operation "torch.onnx.MaxUnpool" that was', "MaxUnpool"),
+        ("no engine\nat all", "no engine"),
+    ],
+)
+def test_what_an_engine_refused_is_told_by_operators(message, said, monkeypatch):
+    """An operator that fails since another one is missing is not among them."""
+    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "tools")
+    assert importlib.import_module("portability").reason(message) == said

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 import pytest
@@ -139,3 +141,18 @@ def test_what_else_there_is_for_several_elements(call):
     assert f'pass reduce="sum" for the {"Hessian" if second else "gradient"} of its sum' in message
     assert ('reduce="element"' in message) == (call != "objective")
     assert ("use vjp" in message) == (call in ("grad", "value_and_grad"))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("initializers", "wrt=gradgen.parameters(model)"), ("parameters", "wrt=gradgen.parameters(model)"),
+     ("inputs", "leave wrt out for all float inputs")],
+)  # fmt: skip
+def test_words_of_the_command_line_are_pointed_to_what_python_takes(name, said):
+    proto = model("g (float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}> { y = Mul(x, w) }")
+    with pytest.raises(
+        gradgen.GradientError, match=re.escape(f"there is no value '{name}'; ") + ".*" + re.escape(said)
+    ):
+        gradgen.vjp(proto, wrt=[name])
+    taken = model(f"g (float[3] {name}) => (float[3] y) {{ y = Neg({name}) }}")
+    assert gradgen.vjp(taken, wrt=[name]).graph.output[-1].name == f"grad_{name}"

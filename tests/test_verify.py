@@ -303,3 +303,41 @@ def test_feeds_take_the_place_of_stored_inputs():
     assert stored.verdict == given.verdict == "ok"
     assert stored.reason == "zero to within rounding" and not given.reason
     assert {t.name for t in proto.graph.initializer} == {"w"}
+
+
+LOOPED = """g (float[3] x, bool go) => (float[3] y) <int64 n = {{{steps}}}, bool yes = {{1}}> {{ y = Loop({given}, x) <
+    body = b (int64 i, bool c, float[3] h) => (bool d, float[3] k) {{ {on} k = Sin(h) }}> }}"""
+
+
+@pytest.mark.parametrize(
+    ("steps", "given", "on", "said"),
+    [
+        (2**62, "n, yes", "d = Identity(c)", f"runs {2**62} times"),
+        (2**62, "n, ", "d = Constant<value = bool {1}>()", f"runs {2**62} times"),
+        (1, ", yes", "d = Identity(c)", "runs without end"),
+        (2**62, "n, yes", "o = Constant<value_int = 3>() d = Less(i, o)", None),  # it ends by its condition
+        (3, "n, yes", "d = Identity(c)", None),
+    ],
+)
+def test_a_loop_that_would_not_end_is_refused(steps, given, on, said):
+    proto = model(LOOPED.format(steps=steps, given=given, on=on))
+    del proto.graph.input[1:]
+    if said is None:
+        assert [r.verdict for r in gradgen.verify(proto)] == ["ok"]
+        return
+    with pytest.raises(gradgen.GradientError, match=f"Loop 'y' {said}: verify runs the model"):
+        gradgen.verify(proto)
+
+
+def test_a_loop_that_is_not_valid_is_told_so():
+    proto = model(LOOPED.format(steps=3, given="n, yes", on="d = Identity(c)"))
+    del proto.graph.node[0].attribute[0].g.input[1:]
+    with pytest.raises(gradgen.GradientError, match="the model is not valid: "):
+        gradgen.verify(proto)
+
+
+def test_a_value_that_fits_no_memory_is_refused():
+    doubled = " ".join(f"d{k + 1} = Concat<axis = 0>(d{k}, d{k})" for k in range(40))
+    proto = model(f"g (float[3] d0) => (float y) {{ {doubled} y = ReduceSum<keepdims = 0>(d40) }}")
+    with pytest.raises(gradgen.GradientError, match=r"'d29' has 1610612736 elements: verify runs the model in float64"):
+        gradgen.verify(proto)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,9 @@ VERDICTS = ("right", "refused", "does not run", "wrong")
 
 def main() -> None:
     """Compare in a fresh environment, or in this one."""
-    if "--here" in sys.argv[1:]:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--here", action="store_true", help="run in this environment, and install nothing")
+    if parser.parse_args().here:
         compare()
         return
     with tempfile.TemporaryDirectory() as folder:

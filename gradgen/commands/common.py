@@ -110,6 +110,7 @@ def _spelt(message: str) -> str:
         ('reduce="sum"', "--reduce sum"),
         ('reduce="element"', "--reduce element"),
         ("name initializers in wrt", "pass --wrt initializers"),
+        ("; the trainable initializers are wrt=gradgen.parameters(model)", ""),  # `hinted` names the keyword
     ):
         message = message.replace(python, option)
     return message

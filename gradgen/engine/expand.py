@@ -12,6 +12,7 @@ import onnx_ir as ir
 from gradgen.engine.contract import conform
 from gradgen.engine.defaults import default_attributes
 from gradgen.engine.inference import type_proto
+from gradgen.engine.labels import node_label
 from gradgen.engine.link import Linker
 from gradgen.engine.rows import Form, Row
 from gradgen.engine.specialise import Template, needed
@@ -93,7 +94,7 @@ def _forward(node: ir.Node, row: Row, form: Form, linker: Linker) -> dict[int, i
     """Link a row's forward body in front of a node; the outputs that are used, by position."""
     from gradgen.engine.plan import bind_attributes, operand
 
-    origin = node.name or (node.outputs[0].name or node.op_type)
+    origin = node_label(node)
     used = {row.output_name(k): k for k, v in enumerate(node.outputs) if v.uses() or v.is_graph_output()}
     names = {n: k for n, k in used.items() if n in form.returns}
     if not used:  # nothing reads the node
@@ -150,7 +151,7 @@ def _standard(node: ir.Node, linker: Linker) -> dict[int, ir.Value] | None:
     wanted = {str(k): v for k, o in enumerate(node.outputs) if o.name and (v := found.get(k)) is not None}
     inputs = [d for d in described if d is not None]
     template = Template(inputs, dict(wanted), needed(builder.nodes, list(wanted.values())))
-    origin = node.name or (node.outputs[0].name or node.op_type)
+    origin = node_label(node)
     outputs = linker.clone(template, actual, names, node.op_type, origin)
     return {int(key): new for key, new in outputs.items()}
 

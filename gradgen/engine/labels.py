@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from gradgen.engine.names import shortened
+
 
 def node_label(node: ir.Node) -> str:
-    """A node's name; that of its first output where it has none."""
-    return node.name or next((v.name for v in node.outputs if v.name), "") or node.op_type
+    """A node's name; that of its first output where it has none. Very long ones are shortened."""
+    return shortened(node.name or next((v.name for v in node.outputs if v.name), "") or node.op_type)
 
 
 def with_origins(text: str, values: Sequence[ir.Value]) -> str:

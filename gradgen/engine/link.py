@@ -15,7 +15,7 @@ from gradgen.engine.contract import conform
 from gradgen.engine.keys import attribute_key
 from gradgen.engine.knowledge import Constants, Knowledge
 from gradgen.engine.labels import with_origins
-from gradgen.engine.names import Names
+from gradgen.engine.names import Names, shortened
 from gradgen.engine.registry import Registry, Rules, is_random
 from gradgen.engine.rows import Form
 from gradgen.engine.specialise import Template, specialise
@@ -157,7 +157,7 @@ class Linker:
         out = ir.Value(name=self.names.unique(base), type=like.type, shape=like.shape)
         node = ir.Node("", op_type, inputs, ir.convenience.convert_attributes(attributes), outputs=[out])
         node.name = self.names.unique(f"{out.name}/{op_type}")
-        node.metadata_props["gradgen.node"] = like.name or ""
+        node.metadata_props["gradgen.node"] = shortened(like.name or "")
         self.append(node)
         return out
 
@@ -179,7 +179,7 @@ class Linker:
         given = {k: v for k, v in attributes.items() if v is not None}
         attrs = [*(ir.AttrGraph(k, g) for k, g in graphs.items()), *ir.convenience.convert_attributes(given)]
         node = ir.Node("", op_type, inputs, attrs, outputs=outputs, name=self.names.unique(f"{base}/{op_type}"))
-        node.metadata_props["gradgen.node"] = base
+        node.metadata_props["gradgen.node"] = shortened(base)
         self.append(node)
         return outputs
 

@@ -7,6 +7,13 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
+LONGEST = 300  # characters: every node that is derived from one of a model repeats its name
+
+
+def shortened(name: str) -> str:
+    """A name as it is, or of a very long one the beginning and the end."""
+    return name if len(name) <= LONGEST else f"{name[:150]}...{name[-100:]}"
+
 
 class Names:
     """All names of a graph and its subgraphs, to which unique ones are added."""
@@ -40,8 +47,9 @@ class Names:
         self._taken.add(name)
         return name
 
-    def unique(self, base: str) -> str:
-        """A free name that starts with `base`, now taken."""
+    def unique(self, base: str, whole: bool = False) -> str:
+        """A free name that starts with `base`, shortened if it is very long and need not be `whole`; it is now taken."""
+        base = base if whole else shortened(base)
         if base not in self._taken:
             return self.add(base)
         for k in itertools.count(self._next.get(base, 1)):

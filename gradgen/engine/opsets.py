@@ -10,6 +10,7 @@ import onnx_ir as ir
 from gradgen.engine import adapters, adapters_image
 from gradgen.engine.adapters import Adapter, Edit
 from gradgen.engine.inference import take_types
+from gradgen.engine.serde import to_proto
 from gradgen.engine.shaping import infer_types_of
 from gradgen.errors import GradientError
 from gradgen.rules.lang import OPSET
@@ -194,7 +195,7 @@ def raise_opset(model: ir.Model, target: int = TARGET) -> None:
 
 def _infer(model: ir.Model) -> None:
     """Infer types and shapes at the old opset."""
-    take_types(model.graph, infer_types_of(ir.to_proto(model)).graph, named=True)
+    take_types(model.graph, infer_types_of(to_proto(model)).graph, named=True)
 
 
 def _names(model: ir.Model) -> set[str]:

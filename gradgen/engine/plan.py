@@ -110,8 +110,10 @@ def body_defaults(row: Row, registry: Registry) -> dict[str, ir.Attr]:
 
 
 def ir_attributes(values: Mapping[str, Any]) -> dict[str, ir.Attr]:
-    """Plain Python values as attributes; None is left out."""
-    return {a.name: a for a in ir.convenience.convert_attributes({k: v for k, v in values.items() if v is not None})}
+    """Plain Python values as attributes; None is left out, and what is empty is integers: a size for each of no axes."""
+    empty = {k: ir.AttrInt64s(k, []) for k, v in values.items() if isinstance(v, list | tuple) and not v}
+    given = {k: v for k, v in values.items() if v is not None and k not in empty}
+    return {**{a.name: a for a in ir.convenience.convert_attributes(given)}, **empty}
 
 
 def make_step(node: ir.Node, row: Row, activity: Activity, linker: Linker) -> Step:

@@ -18,9 +18,9 @@ from gradgen.engine.inference import evaluate
 from gradgen.engine.knowledge import Knowledge, small
 from gradgen.engine.opsets import raise_opset
 from gradgen.engine.protos import imports, scopes
-from gradgen.engine.reading import Model, check, densify, normalise_domains, open_dimensions, read
+from gradgen.engine.reading import Model, check, densify, normalise_domains, open_dimensions, read, settle_pads
 from gradgen.engine.registry import Registry, Rules, is_random
-from gradgen.engine.serde import from_proto
+from gradgen.engine.serde import from_proto, to_proto
 from gradgen.engine.settling import settle
 from gradgen.engine.shaping import Fill, fill_type, infer_types_of, value_of
 from gradgen.engine.subgraphs import every_node, graphs
@@ -62,6 +62,7 @@ def prepare(model: Model, registry: Registry, types: bool = True, fills: Sequenc
     move_strays(proto, registry)
     check(proto)
     open_dimensions(proto)
+    settle_pads(proto)
     densify(proto)
     rules = Rules(registry, imports(proto))
     proto = inline_functions(proto, lambda f: keeps_call(rules.find(f.domain, f.name)))
@@ -78,15 +79,15 @@ def prepare(model: Model, registry: Registry, types: bool = True, fills: Sequenc
         ir_model.opset_imports[""] = opset = OPSET
     if opset < OPSET and types:
         raise_opset(ir_model, OPSET)
-        ir_model = _from_proto(infer(ir.to_proto(ir_model), registry, fills=fills))
+        ir_model = _from_proto(infer(to_proto(ir_model), registry, fills=fills))
         opset = OPSET
     if types and expand_custom(ir_model, registry):
-        ir_model = _from_proto(infer(ir.to_proto(ir_model), registry, fills=fills))
+        ir_model = _from_proto(infer(to_proto(ir_model), registry, fills=fills))
     if types:
         ir_model = settle(
             ir_model,
             Rules(registry, ir_model.opset_imports),
-            lambda m: _from_proto(infer(ir.to_proto(m), registry, fills=fills)),
+            lambda m: _from_proto(infer(to_proto(m), registry, fills=fills)),
         )
     return Prepared(ir_model, opset, as_ir)
 

@@ -16,6 +16,7 @@ import onnx.numpy_helper
 import onnx.shape_inference
 
 from gradgen.engine.protos import Scope, scopes
+from gradgen.engine.soundness import MAX_RANK
 
 LONGEST = 1 << 14  # elements: far more than any shape has
 _LONG = "gradgen.long"  # inference passes over nodes of a domain that it does not know
@@ -129,8 +130,33 @@ def _is_suspect(scope: Scope) -> bool:
                     or _is_large(a.t)
                 ):
                     return True
+    if _grows(scope):
+        return True
     sliced = [node for node in scope.graph.node if node.op_type == "Slice" and len(node.input) > 4]
     return bool(sliced) and any(_strides(node, small) for small in [_steps(scope)] for node in sliced)
+
+
+def _grows(scope: Scope) -> bool:
+    """Whether vectors that are joined, again and again, may become long ones."""
+    if all(node.op_type != "Concat" for node in scope.graph.node):
+        return False
+    sizes: dict[str, int] = {}
+    for node in scope.graph.node:
+        if node.op_type not in _READERS or node.domain:
+            continue
+        given = [sizes[name] if name in sizes else _length(scope, name) for name in node.input]
+        size = sum(given) if node.op_type == "Concat" else max(given, default=0)
+        if size >= LONGEST:
+            return True
+        sizes.update(dict.fromkeys(node.output, size))
+    return False
+
+
+def _length(scope: Scope, name: str) -> int:
+    """The length of a value where it is a vector of known size; else as much as a shape can have."""
+    info = scope.known.get(name)
+    dims = [] if info is None else info.type.tensor_type.shape.dim
+    return dims[0].dim_value if len(dims) == 1 and dims[0].dim_value else MAX_RANK
 
 
 def _is_large(tensor: onnx.TensorProto) -> bool:

@@ -53,9 +53,10 @@ def _schema(node: onnx.NodeProto, versions: Mapping[str, int]) -> onnx.defs.OpSc
     if any(a.HasField("g") or a.graphs or a.ref_attr_name for a in node.attribute):
         return None
     try:
-        return onnx.defs.get_schema(node.op_type, versions.get(domain, 0), domain)
+        schema = onnx.defs.get_schema(node.op_type, versions.get(domain, 0), domain)
     except onnx.defs.SchemaError:
         return None
+    return None if schema.deprecated else schema  # onnx infers nothing for what it takes for deprecated
 
 
 def _only_rank(

@@ -170,6 +170,14 @@ def normalise_domains(proto: onnx.ModelProto) -> None:
                 entry.domain = ""
 
 
+def settle_pads(proto: onnx.ModelProto) -> None:
+    """Remove `pads` beside an `auto_pad`: the standard has no node with both, runtimes go by auto_pad, onnx by pads."""
+    for node in _every_node(proto):
+        given = {a.name: a for a in node.attribute if a.name in ("auto_pad", "pads")}
+        if not node.domain and len(given) == 2 and given["auto_pad"].s not in (b"", b"NOTSET"):
+            node.attribute.remove(given["pads"])
+
+
 def open_dimensions(proto: onnx.ModelProto) -> None:
     """Exporters write an unknown size as -1 or as "?": it is neither a size nor a name that two dimensions share."""
     infos = (info for g in all_graphs(proto.graph) for info in (*g.input, *g.output, *g.value_info))

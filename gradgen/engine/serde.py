@@ -13,6 +13,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from gradgen.engine.subgraphs import every_node
 from gradgen.engine.surgery import is_noted
 
 _TYPES = ir.AttributeType
@@ -92,6 +93,7 @@ def from_proto(proto: onnx.ModelProto) -> ir.Model:
 def to_proto(model: ir.Model) -> onnx.ModelProto:
     """The ModelProto of a model: equal to `onnx_ir.to_proto(model)`."""
     graph = model.graph
+    _forget_shapes(graph)
     values = (*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs))
     # Notes may be how tensors are quantised; before IR 10, what is known of functions is written into the graph.
     if (model.ir_version or 0) < 10 or any(map(is_noted, values)):
@@ -109,6 +111,14 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
     proto = ir.to_proto(frame)
     _Writer(proto.graph, model.ir_version).write(graph)
     return proto
+
+
+def _forget_shapes(graph: ir.Graph) -> None:
+    """Forget the shapes of values of unknown type: a file has no place for them, of which onnx_ir would log a warning."""
+    stored = graph.initializers.values()
+    for value in (*graph.inputs, *graph.outputs, *stored, *(v for node in every_node(graph) for v in node.outputs)):
+        if value.type is None and value.shape is not None:
+            value.shape = None
 
 
 class _Writer:

@@ -16,6 +16,7 @@ from gradgen.engine.knowledge import Constants, Knowledge
 from gradgen.engine.link import Linker
 from gradgen.engine.names import Names
 from gradgen.engine.registry import Rules, form_function
+from gradgen.engine.serde import to_proto
 from gradgen.engine.shaping import infer_types_of
 from gradgen.engine.subgraphs import discard, free_values, graphs, hoist_initializers
 from gradgen.engine.surgery import remove_node
@@ -65,8 +66,8 @@ def _learn_all(
         found = infer_types_of(onnx.helper.make_model(graph, opset_imports=imports, ir_version=10))
         if not any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
             return found.graph
-        again = _learn_all(ir.from_proto(found), rules, lambda m: ir.from_proto(infer_types_of(ir.to_proto(m))), seen)
-        return ir.to_proto(again).graph
+        again = _learn_all(ir.from_proto(found), rules, lambda m: ir.from_proto(infer_types_of(to_proto(m))), seen)
+        return to_proto(again).graph
 
     while True:
         knowledge = _knowledge(model.graph, rules.opset)

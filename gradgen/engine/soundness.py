@@ -23,6 +23,11 @@ MAX_NODES = 100_000  # that the functions of a model may stand for, beside 20 fo
 _TYPES = {int(t) for t in ir.DataType}
 _STANDARD = ("", "ai.onnx")
 _SMALL_BYTES = 1 << 20
+_LISTED: dict[int, str] = {
+    onnx.TensorProto.FLOAT: "float_data",
+    onnx.TensorProto.DOUBLE: "double_data",
+    onnx.TensorProto.INT64: "int64_data",
+}
 _SMALL = {"axis", "group", "batch_axis", "blocksize"}  # attributes that onnx's own code takes for an int32
 # Attributes that say yes or no. What onnx takes 7 for differs from operator to operator, and from that of runtimes.
 _FLAGS = {
@@ -115,6 +120,12 @@ def _check_tensor(tensor: onnx.TensorProto, name: str) -> None:
     if tensor.data_type not in ITEM_SIZES or tensor.data_location == onnx.TensorProto.EXTERNAL:
         return
     size = math.ceil(math.prod(dims) * ITEM_SIZES[tensor.data_type])
+    if (field := _LISTED.get(tensor.data_type)) and not tensor.HasField("raw_data"):
+        held, count = len(getattr(tensor, field)), math.prod(dims)
+        if held != count:
+            raise GradientError(
+                f"the model is not valid: tensor '{name}' of shape {dims} has {held} numbers in place of {count}"
+            )
     # To ask for the length is to copy the bytes: of large tensors the checker asks, which sees them where they are.
     small = size <= _SMALL_BYTES or size > 2**40
     if small and tensor.HasField("raw_data") and len(tensor.raw_data) != size:

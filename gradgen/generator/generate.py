@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from gradgen.errors import GradientError
 from gradgen.generator import compile as compiling
 from gradgen.generator.results import CHECKS, Results, shown, stem
 from gradgen.generator.table import Problems, TableRow, check_closed, check_duplicates, read_table
+from gradgen.generator.tracing import check_traced, place
 from gradgen.linearity import nonlinear_results
 from gradgen.rules.lang import DOMAIN
 
@@ -65,13 +65,8 @@ def load_module(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except SyntaxError as error:
-        raise GradientError(f"{path}, line {error.lineno}: {error.msg}") from error
     except Exception as error:  # a module of somebody's own may raise anything
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [f.lineno for f in frames if Path(f.filename).resolve() == path.resolve()]
-        place = f"{path}, line {lines[-1]}" if lines else str(path)
-        raise GradientError(f"{place}: {type(error).__name__}: {error}") from error
+        raise GradientError(f"the rules do not import: {place(error, path)}") from error
     return module
 
 
@@ -107,29 +102,37 @@ def collect(sources: Sequence[tuple[str, Path]], with_library: bool = True, clos
     for module_name, path in sources:
         try:
             module = importlib.import_module(module_name)
-        except ImportError as error:
-            problems.add(path.name, f"its module does not import: {error}")
+        except Exception as error:  # a rule may be wrong in any way
+            problems.add(path.name, f"its module does not import: {place(error, path)}")
             continue
         functions = compiling.rule_functions(module)
         rows = read_table(path, module_name, functions, problems)
         found.append(Family(path.stem, rows, compile_all(functions.values())))
     every = [row for family in found for row in family.rows]
     check_duplicates(every, problems)
-    if closed:
+    if closed and len(found) == len(sources) + with_library:  # else rows are missing for another reason
         check_closed(every, used, problems)
     problems.raise_any()
-    check_linear(found, problems)
+    registry = _registry(found)
+    check_traced(every, registry, problems)
+    problems.raise_any()
+    check_linear(every, registry, problems)
     problems.raise_any()
     return found
 
 
-def check_linear(found: Sequence[Family], problems: Problems) -> None:
-    """Run each rule that is not declared linear=False on numbers: what it returns must be linear in its cotangents."""
+def _registry(found: Sequence[Family]) -> Registry:
+    """The rows and functions as they were read, before anything is written."""
     functions = [f for family in found for f in family.functions]
-    if all(family.name != "library" for family in found):
+    own = any(family.name == "library" for family in found)
+    if not own:
         functions += [compiling.Compiler().proto(f) for f in compiling.library_functions().values()]
-    rows = [row for family in found for row in family.rows]
-    registry = Registry([item.row for item in rows], {f.name: f for f in functions}, None)
+    rows = [item.row for family in found for item in family.rows]
+    return Registry(rows, {f.name: f for f in functions}, None if own else "registered")
+
+
+def check_linear(rows: Sequence[TableRow], registry: Registry, problems: Problems) -> None:
+    """Run each rule that is not declared linear=False on numbers: what it returns must be linear in its cotangents."""
     for item in rows:
         ruled = [f for f in item.row.forms if f.kind != "structural" and f.linear]
         for form in (*ruled, *item.row.tangents):

@@ -11,6 +11,7 @@ from typing import Any
 import onnx
 import onnx.defs
 
+from gradgen.coverage import near_matches
 from gradgen.engine import conditions
 from gradgen.engine.rows import Form, Row
 from gradgen.errors import GradientError
@@ -108,7 +109,9 @@ def _read_row(
     if schema is None:
         stated = body or through
         if stated is None:
-            problems.add(where, f"there is no op '{op_type}' in domain '{domain or 'ai.onnx'}'")
+            known = [s.name for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain]
+            near = near_matches(op_type, known)
+            problems.add(where, f"there is no op '{op_type}' in domain '{domain or 'ai.onnx'}'{near}")
             return None
         schema = SnippetSchema(domain, op_type, stated)
     inputs = tuple(_formal(f) for f in schema.inputs)

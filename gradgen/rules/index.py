@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from gradgen.errors import GradientError
 from gradgen.rules.lang import op, picked, traced
 from gradgen.rules.library import expand_like, mask, reshape_like, zeros_like
 from gradgen.rules.ranks import axes_from, ones_behind
@@ -208,6 +209,9 @@ def gather_nd_vjp(doutput, data, indices, *, batch_dims: int = 0):
 @traced("ddata", "dupdates")
 def scatter_nd_vjp(doutput, data, indices, updates, output, *, reduction: str = "none"):
     """dx = dy where nothing was written; du = dy[i]. Reductions: as `scattered`, through a matrix."""
+    named = indices.shape[-1] if indices.shape else None
+    if isinstance(named, int) and data.shape is not None and named > data.rank:
+        raise GradientError(f"each of the indices names {named} dimensions of data, which has {data.rank}")
     if reduction == "add":
         return op.Identity(doutput), op.GatherND(doutput, indices)
     row, table, spread = flattened(data, indices)

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
+from gradgen.errors import GradientError
 from gradgen.rules.lang import library, op, same_dim
 
 # From so many elements on, rows are summed by a product with a row of ones, which is faster than ReduceSum.
@@ -31,7 +32,14 @@ def sum_to(ct, like):
 
 @sum_to.lower
 def _sum_to(ct, like):
-    if ct.shape is None or like.shape is None or len(like.shape) > len(ct.shape):
+    if ct.shape is None or like.shape is None:
+        return None
+    extra = like.shape[: max(len(like.shape) - len(ct.shape), 0)]
+    if any(isinstance(s, int) and s > 1 for s in extra):
+        raise GradientError(
+            f"an operand of {len(like.shape)} dimensions is not broadcast to a result of {len(ct.shape)}"
+        )
+    if extra:
         return None
     lead = len(ct.shape) - len(like.shape)
     inner = []

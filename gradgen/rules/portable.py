@@ -115,15 +115,17 @@ def _hold(body: ir.Graph, held: list[ir.Value], position: int, linker: Any) -> N
 @_portable("MatMul")
 @_portable("Gemm")
 def product(node: ir.Node, linker: Any) -> None:
-    """A product with a square constant on its left: x·W as (Wᵀ·xᵀ)ᵀ.
+    """A product with a square constant on its left: x·W as (Wᵀ·xᵀ)ᵀ; what a Gemm adds is added behind it.
 
     OpenVINO keeps one copy of a square constant on the right that is used both as it is and transposed.
     """
-    if len(node.inputs) != 2 or "gradgen.node" not in node.metadata_props:
+    if "gradgen.node" not in node.metadata_props:
         return
-    x, right = node.inputs
+    x, right, *others = node.inputs
+    added = others[0] if others else None
     given = {name: attr.value for name, attr in node.attributes.items()}
-    if x is None or right is None or x.shape is None or len(x.shape) < 2 or given.get("alpha", 1.0) != 1.0:
+    scaled = any(given.get(name, 1.0) != 1.0 for name in ("alpha", "beta"))
+    if x is None or right is None or x.shape is None or len(x.shape) < 2 or scaled:
         return
     turned = bool(given.get("transB", 0))
     producer = right.producer()
@@ -139,6 +141,8 @@ def product(node: ir.Node, linker: Any) -> None:
     left = right if turned else _transposed(right, [1, 0], f"{base}/weight", linker)
     result = linker.node("MatMul", [left, x], _permuted(like, swap), f"{base}/left")
     back = linker.node("Transpose", [result], like, f"{base}/back", perm=swap)
+    if added is not None:
+        back = linker.node("Add", [back, added], like, f"{base}/added")
     back.name, like.name = like.name, None
     ir.convenience.replace_all_uses_with(like, back, replace_graph_outputs=True)
     assert node.graph is not None

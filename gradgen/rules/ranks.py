@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,7 @@ def windowed(given: dict[str, Any]) -> int | None:
 
 
 def chosen(x: Any, ranks: Sequence[int], trace: Callable[[int], Any]) -> Any:
-    """What `trace(rank)` gives for the rank that x has at run time, one of `ranks`: a branch of nested If nodes each.
+    """What `trace(rank)` gives for the rank that x has at run time, one of `ranks`, two or more: nested If nodes.
 
     Where x has another, the run fails. Each branch gives the same results, a tuple or one, of which some may be None.
 
@@ -113,37 +114,53 @@ def chosen(x: Any, ranks: Sequence[int], trace: Callable[[int], Any]) -> Any:
     """
     if x.dtype is None:
         return x.rank  # nothing at all is known of x: the values of a branch need a type, so this refuses the rule
-    kept: list[int] = []
-    many: list[int] = []
+    layouts: list[_Layout] = []
 
-    def branch(rank: int) -> Any:
-        def run() -> list[Any]:
-            results = trace(rank)
-            listed = list(results) if isinstance(results, tuple | list) else [results]
-            many[:] = [len(listed)] if isinstance(results, tuple | list) else []
-            kept[:] = [k for k, r in enumerate(listed) if r is not None]
-            return [listed[k] for k in kept]
+    def traced(rank: int) -> list[Any]:
+        results = trace(rank)
+        layouts.append(_Layout.of(results))
+        return layouts[-1].values(results)
 
-        return subgraph([], run)
+    branches = {rank: subgraph([], functools.partial(traced, rank)) for rank in reversed(ranks)}
+    layout, size = layouts[-1], rank_of(x)
 
-    size = rank_of(x)
-    last, *others = [(rank, branch(rank)) for rank in reversed(ranks)]
-    rest = last[1]
-    for rank, taken in others:
+    def choose(rank: int, otherwise: Any) -> Any:
+        here = op.Equal(size, np.int64(rank))
+        return op.If(here, then_branch=branches[rank], else_branch=otherwise, _outputs=len(layout.present))
 
-        def pick(rank: int = rank, taken: Any = taken, rest: Any = rest) -> Any:
-            here = op.Equal(size, np.int64(rank))
-            return op.If(here, then_branch=taken, else_branch=rest, _outputs=len(kept))
+    otherwise = branches[ranks[-1]]
+    for rank in reversed(ranks[1:-1]):
+        otherwise = subgraph([], functools.partial(choose, rank, otherwise))
+    return layout.results(choose(ranks[0], otherwise))
 
-        found = pick() if rank == ranks[0] else None
-        rest = None if found is not None else subgraph([], pick)
-    listed = found if isinstance(found, list) else [found]
-    if not many:
-        return listed[0]
-    results: list[Any] = [None] * many[0]
-    for k, value in zip(kept, listed, strict=True):
-        results[k] = value
-    return tuple(results)
+
+@dataclass(frozen=True)
+class _Layout:
+    """Which of the results of a rule are there: an If gives those alone.
+
+    Attributes:
+        count: how many results the rule returns in a tuple; None where it returns one as it is.
+        present: the positions of those that are not None.
+    """
+
+    count: int | None
+    present: tuple[int, ...]
+
+    @classmethod
+    def of(cls, results: Any) -> _Layout:
+        """That of what a rule has returned."""
+        if not isinstance(results, tuple | list):
+            return cls(None, () if results is None else (0,))
+        return cls(len(results), tuple(k for k, r in enumerate(results) if r is not None))
+
+    def values(self, results: Any) -> list[Any]:
+        """The results that are there."""
+        return [results] if self.count is None else [results[k] for k in self.present]
+
+    def results(self, values: Any) -> Any:
+        """What the rule returns, from the values of those that are there: a list, or where it is one, that one."""
+        found = dict(zip(self.present, values if isinstance(values, list) else [values], strict=True))
+        return found[0] if self.count is None else tuple(found.get(k) for k in range(self.count))
 
 
 def counted(x: Any, rank: int) -> Any:

@@ -104,7 +104,7 @@ class Public:
         """Names `<stem>_<y>_<x>` by pairs; names that read alike because of an underscore get a number."""
         pairs = [(y, x) for y in of for x in wrt]
         prefix = free_prefix(stem, [f"{y}_{x}" for y, x in pairs], self._names)
-        taken = {(y, x): self._names.unique(f"{prefix}{y}_{x}") for y, x in pairs}
+        taken = {(y, x): self._names.unique(f"{prefix}{y}_{x}", whole=True) for y, x in pairs}
         self.roles.update({public: {"role": stem, "source": x, "of": y} for (y, x), public in taken.items()})
         return taken
 

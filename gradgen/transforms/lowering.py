@@ -23,6 +23,7 @@ from gradgen.engine.names import Names
 from gradgen.engine.prepare import learn_constants, prepare
 from gradgen.engine.reading import Model, read
 from gradgen.engine.registry import Registry, registry_of
+from gradgen.engine.serde import to_proto
 from gradgen.engine.simplify import merge_common, remove_unused
 from gradgen.engine.subgraphs import graphs, operands, rename
 from gradgen.engine.surgery import clone_graph
@@ -78,7 +79,7 @@ def lower_gradient_ops(model: Model, *, portable: bool = False, registry: Regist
         expand_where(graph, linker, lambda node: node.domain == STRAY, {})
         _lower(graph, linker)
         _finish(prepared.model, linker)
-        return prepared.model if as_ir else ir.to_proto(prepared.model)
+        return prepared.model if as_ir else to_proto(prepared.model)
 
 
 @dataclass(frozen=True)

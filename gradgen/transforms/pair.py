@@ -14,6 +14,7 @@ from gradgen.engine.external import BASE_KEY
 from gradgen.engine.names import Names, free_prefix
 from gradgen.engine.reading import Model, read
 from gradgen.engine.registry import Registry, Rules, registry_of
+from gradgen.engine.serde import to_proto
 from gradgen.engine.simplify import remove_unused_initializers
 from gradgen.engine.subgraphs import discard, graphs
 from gradgen.errors import GradientError
@@ -88,7 +89,7 @@ def vjp_pair(
         _make_backward(sides[1].graph, residuals, given, results, closed)
         for side in sides:
             _finish(side, residuals)
-        return (sides[0], sides[1]) if as_ir else (ir.to_proto(sides[0]), ir.to_proto(sides[1]))
+        return (sides[0], sides[1]) if as_ir else (to_proto(sides[0]), to_proto(sides[1]))
 
 
 def _added(before: onnx.ModelProto, after: onnx.ModelProto) -> tuple[list[str], list[str]]:
