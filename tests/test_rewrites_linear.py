@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from text_models import model
 
 import gradgen
 from gradgen.evaluate import Evaluator
+from gradgen.rules import rewrites_linear, rewriting
 
 
 def pulled(proto: onnx.ModelProto, wrt: list[str]) -> tuple[list[str], onnx.ModelProto]:
@@ -180,3 +182,74 @@ def test_the_keys_of_scores_are_transposed_once():
     found = Evaluator(result)(f)
     np.testing.assert_allclose(found["grad_q"], f["grad_y"] @ f["k"], rtol=1e-12)
     np.testing.assert_allclose(found["grad_k"], f["grad_y"].transpose(0, 2, 1) @ f["q"], rtol=1e-12)
+
+
+def tangent(proto: onnx.ModelProto, wrt: list[str], feeds: dict[str, np.ndarray]) -> np.ndarray:
+    """The tangent of y, by onnxruntime, which looks at the shapes of addends; so does numpy for itself."""
+    result = gradgen.jvp(proto, wrt=wrt)
+    onnx.checker.check_model(result, full_check=True)
+    found = ort.InferenceSession(result.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+        ["tangent_y"], feeds
+    )
+    return found[0]
+
+
+def test_an_addend_is_not_multiplied_by_the_factor_of_another():
+    """β of the outer product belongs to the inner one: x does not go in there."""
+    proto = model("g (double[3,4] x, double[4,4] w, double[4,4] v, double[3,4] a) => (double[3,4] y) "
+                  "{ q = Gemm(x, w)\n p = Gemm<beta=3.0>(a, v, q)\n y = Add(p, x) }")  # fmt: skip
+    f = arrays(x=(3, 4), w=(4, 4), v=(4, 4), a=(3, 4), tangent_x=(3, 4), tangent_a=(3, 4))
+    expected = f["tangent_a"] @ f["v"] + 3 * f["tangent_x"] @ f["w"] + f["tangent_x"]
+    np.testing.assert_allclose(tangent(proto, ["x", "a"], f), expected, rtol=1e-11)
+
+
+def test_an_addend_is_not_added_to_a_product_that_is_broadcast():
+    proto = model("g (double[1,4] x, double[4,4] w, double[4,4] v, double[3,4] a) => (double[3,4] y) "
+                  "{ q = Gemm(x, w)\n p = Gemm(a, v, q)\n y = Add(p, a) }")  # fmt: skip
+    f = arrays(x=(1, 4), w=(4, 4), v=(4, 4), a=(3, 4), tangent_x=(1, 4), tangent_a=(3, 4))
+    expected = f["tangent_a"] @ f["v"] + f["tangent_x"] @ f["w"] + f["tangent_a"]
+    np.testing.assert_allclose(tangent(proto, ["x", "a"], f), expected, rtol=1e-11)
+
+
+BRANCH = """z = If(b) <then_branch = t () => (double[2,3,4] u) { u = MatMul(m, k) },
+                      else_branch = s () => (double[2,3,4] o) { l = Neg(m)\n o = MatMul(l, k) }>"""
+BODY = """z = Loop(n, , q) <body = t (int64 i, bool d, double[2,3,4] h) => (bool e, double[2,3,4] u)
+                              { e = Identity(d)\n a = MatMul(m, k)\n u = Add(a, h) }>"""
+
+
+@pytest.mark.parametrize("inner", [BRANCH, BODY], ids=["If", "Loop"])
+def test_a_matrix_that_a_subgraph_makes_is_not_there_outside(inner):
+    proto = model("g (bool b, double[2,3,4] x, double[4,5] w, double[2,3,5] m, double[5,4] v, double[5,4] k) "
+                  "=> (double[2,3,4] y) { p = MatMul(x, w)\n d = Mul(p, m)\n r = Exp(d)\n q = MatMul(r, v)\n "
+                  + inner + "\n y = Add(q, z) }", n=np.array(2))  # fmt: skip
+    _, result = pulled(proto, ["x", "w", "v", "k"])
+    f = arrays(x=(2, 3, 4), w=(4, 5), m=(2, 3, 5), v=(5, 4), k=(5, 4), grad_y=(2, 3, 4))
+    found, ct = Evaluator(result)({**f, "b": np.array(True)}), f["grad_y"]
+    if inner is BODY:  # y = q + (q + 2·m·k)
+        ct = 2 * ct
+    after = np.exp(f["x"] @ f["w"] * f["m"])
+    slope = ct @ f["v"].T * after * f["m"]
+    np.testing.assert_allclose(found["grad_x"], slope @ f["w"].T, rtol=1e-11)
+    np.testing.assert_allclose(found["grad_w"], rows(f["x"]).T @ rows(slope), rtol=1e-11)
+    np.testing.assert_allclose(found["grad_v"], rows(after).T @ rows(ct), rtol=1e-11)
+    np.testing.assert_allclose(found["grad_k"], rows(f["m"]).T @ rows(ct), rtol=1e-11)
+
+
+def test_long_sums_are_not_walked_again_for_each_of_their_terms(monkeypatch):
+    """The tangents of products of one x, added from the last to the first: each sum reads a longer one."""
+    calls = []
+    monkeypatch.setattr(
+        rewrites_linear, "own_producer", lambda *given: calls.append(1) or rewriting.own_producer(*given)
+    )
+
+    def count(terms: int) -> int:
+        weights = {f"w{i}": np.eye(4) for i in range(terms)}
+        products = "\n".join(f"p{i} = Gemm(x, w{i})" for i in range(terms))
+        sums = "\n".join(f"s{i} = Add(s{i + 1}, p{i})" for i in reversed(range(terms - 1)))
+        proto = model(f"g (double[3,4] x) => (double[3,4] s0) {{ {products}\n s{terms - 1} = Identity(p{terms - 1})\n {sums} }}",
+                      **weights)  # fmt: skip
+        calls.clear()
+        gradgen.jvp(proto, wrt=["x"])
+        return len(calls)
+
+    assert count(200) <= 2.2 * count(100)

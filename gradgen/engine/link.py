@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,7 +49,6 @@ class Linker:
         self.constants = constants
         self.rules = Rules(registry, {**constants.imports, "": opset})
         self._anchor: ir.Node | None = None
-        self._passed: dict[ir.Node, tuple[int, float]] = {}  # nodes moved to, and put there: (place, order at it)
         self.public: set[str] = set()
 
     def anchored(self, node: ir.Node) -> Linker:
@@ -62,20 +60,6 @@ class Linker:
     def move(self, node: ir.Node) -> None:
         """Put nodes in front of this one of the graph's from now on."""
         self._anchor = node
-        self._passed[node] = (len(self._passed), math.inf)
-
-    def before(self, node: ir.Node) -> Linker:
-        """A linker that puts its nodes in front of one that this one, moving forward alone, has passed."""
-        linker = self.within(self.graph)
-        linker._anchor, linker._passed = node, self._passed
-        return linker
-
-    def precedes(self, value: ir.Value, node: ir.Node) -> bool:
-        """Whether a value is there before a node that this linker, moving forward alone, has passed."""
-        producer = value.producer()
-        if producer is None or producer.graph is not node.graph:
-            return True
-        return producer in self._passed and self._passed[producer] < self._passed[node]
 
     def draws(self, node: ir.Node) -> bool:
         """Whether a node draws random numbers, and so must never be repeated."""
@@ -98,7 +82,6 @@ class Linker:
             self.graph.append(node)
         else:
             self.graph.insert_before(self._anchor, node)
-            self._passed[node] = (self._passed[self._anchor][0], len(self._passed))
 
     def within(self, graph: ir.Graph) -> Linker:
         """A linker for a subgraph."""

@@ -12,6 +12,8 @@ from gradgen.engine.surgery import remove_node
 from gradgen.rules.lang import same_shape
 from gradgen.rules.rewriting import linked, own_producer, pattern
 
+WHOLE = "gradgen.whole"  # marks a Gemm whose addend is known to be as large as its result
+SUMMED = 16  # products of one sum that are looked through for the first
 MULTIPLIED = 8  # products, one of the other, through which a batch of rows is followed
 
 
@@ -41,16 +43,25 @@ def addend_of_product(node: ir.Node, linker: Any) -> ir.Value | None:
         gemm.attributes.pop("beta", None)
         gemm.resize_inputs(3)
         gemm.replace_input_with(2, addend)
+        gemm.meta[WHOLE] = view is not None or same_shape(ir_shape(other), result)
         return product
     return None
 
 
 def _without_addend(value: ir.Value | None) -> ir.Node | None:
-    """The Gemm without addend that a sum of products begins with, each read by the next alone."""
-    while (gemm := own_producer(value, ("Gemm",))) is not None:
+    """The Gemm without addend that a sum of products begins with, each as large as the sum, and read by the next alone."""
+    shape = None if value is None else ir_shape(value)
+    for _ in range(SUMMED):
+        gemm = own_producer(value, ("Gemm",))
+        if gemm is None:
+            return None
         value = gemm.inputs[2] if len(gemm.inputs) > 2 else None
         if value is None:
             return gemm
+        beta = gemm.attributes.get("beta")
+        whole = gemm.meta.get(WHOLE) or same_shape(ir_shape(value), shape)
+        if not whole or (beta is not None and beta.as_float() != 1):
+            return None
     return None
 
 
@@ -64,7 +75,9 @@ def _spreads(shape: Any, result: Any) -> bool:
 def _is_rows(view: ir.Node) -> bool:
     """Whether a Reshape gives the rows of a matrix batch axes."""
     source, result = (None if v is None else ir_shape(v) for v in (view.inputs[0], view.outputs[0]))
-    return source is not None and result is not None and len(source) == 2 and same_shape(source[1:], result[-1:])
+    if source is None or result is None or len(source) != 2 or not same_shape(source[1:], result[-1:]):
+        return False
+    return source[1] != 0  # then there may be any number of rows
 
 
 def _matrix(value: ir.Value, node: ir.Node, linker: Any) -> ir.Value:
@@ -72,18 +85,25 @@ def _matrix(value: ir.Value, node: ir.Node, linker: Any) -> ir.Value:
     view = own_producer(value, ("Reshape",))
     if view is not None and view.inputs[0] is not None and _is_rows(view):
         return view.inputs[0]
-    flats = [u.node.outputs[0] for u in value.uses() if _flattens(u.node)]
+    flats = _flattened(value, node.graph)
     for flat in flats:
         if linker.precedes(flat, node):
             return flat
     shape = ir_shape(value) or ()
     like = flats[0] if flats else ir.Value(type=value.type, shape=ir.Shape([None, shape[-1]]), name=value.name)
-    matrix = linker.before(node).node("Flatten", [value], like, f"{value.name}/rows", axis=-1)
-    for later in [u.node for u in value.uses() if _flattens(u.node) and u.node is not matrix.producer()]:
-        if not later.outputs[0].is_graph_output():
-            later.outputs[0].replace_all_uses_with(matrix)
-            remove_node(later)
+    with linker.before(node):
+        matrix = linker.node("Flatten", [value], like, f"{value.name}/rows", axis=-1)
+    for flat in flats:
+        producer = flat.producer()
+        if producer is not None and not flat.is_graph_output():
+            flat.replace_all_uses_with(matrix)
+            remove_node(producer)
     return matrix
+
+
+def _flattened(value: ir.Value, graph: ir.Graph | None) -> list[ir.Value]:
+    """The matrices of a value's rows that nodes of a graph make, not those of the graphs within it."""
+    return [u.node.outputs[0] for u in value.uses() if u.node.graph is graph and _flattens(u.node)]
 
 
 @pattern("ReduceSum")
@@ -91,7 +111,7 @@ def sum_of_rows(node: ir.Node, linker: Any) -> ir.Value | None:
     """A sum over all axes but the last of what is also read as a matrix is that of the matrix."""
     source, result = node.inputs[0], node.outputs[0]
     shape = ir_shape(source)
-    if source is None or shape is None or len(shape) < 3 or not any(_flattens(u.node) for u in source.uses()):
+    if source is None or shape is None or len(shape) < 3 or not _flattened(source, node.graph):
         return None
     axes = linker.knowledge.constant(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else None
     keepdims = node.attributes.get("keepdims")
@@ -127,6 +147,9 @@ def _read_as_matrix(value: ir.Value) -> bool:
         if value.is_graph_output():
             return False
         readers = [u.node for u in value.uses()]
+        graph = value.graph
+        if any(reader.graph is not graph for reader in readers):
+            return False
         if len(readers) != 1 or readers[0].op_type != "Mul" or readers[0].domain or not linked(readers[0]):
             return bool(readers) and all(map(_flattens, readers))
         shape, value = ir_shape(value), readers[0].outputs[0]

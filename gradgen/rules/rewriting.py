@@ -11,6 +11,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from gradgen.engine.rewriter import Rewriter
 from gradgen.engine.surgery import is_read, remove_node
 
 Pattern = Callable[[ir.Node, Any], ir.Value | None]
@@ -56,7 +57,7 @@ def rewrite(graph: ir.Graph, linker: Any) -> bool:
 
 def _once(registered: Registered, graph: ir.Graph, linker: Any) -> bool:
     """One pass of patterns over a graph; whether any applied."""
-    applied, place = False, linker.within(graph)
+    applied, place = False, Rewriter(linker, graph)
     outputs: dict[ir.Value, list[int]] = {}
     for i, output in enumerate(graph.outputs):
         outputs.setdefault(output, []).append(i)

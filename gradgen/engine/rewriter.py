@@ -1,0 +1,54 @@
+"""A linker that moves along a graph, and knows the order of the nodes that it has passed and put there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import onnx_ir as ir
+
+from gradgen.engine.link import Linker
+
+
+class Rewriter(Linker):
+    """Moves from node to node of a graph, forward alone, and puts nodes in front of where it is.
+
+    Attributes:
+        places: of each node that was passed or put, in lexicographic order. One at (…, n) has those that were put in
+            front of it at (…, n − 1, k), k growing.
+    """
+
+    def __init__(self, linker: Linker, graph: ir.Graph):
+        super().__init__(graph, linker.registry, linker.opset, linker.knowledge, linker.names, linker.constants)
+        self.rules = linker.rules  # with the rows that have been looked up
+        self.places: dict[ir.Node, tuple[int, ...]] = {}
+        self._put = 0
+
+    def move(self, node: ir.Node) -> None:
+        """Put nodes in front of this one, the next of the graph's, from now on."""
+        super().move(node)
+        self.places[node] = (len(self.places),)
+
+    def append(self, node: ir.Node) -> None:
+        """Put a node at the rewriter's place."""
+        super().append(node)
+        assert self._anchor is not None, "a rewriter is somewhere in its graph"
+        *outer, last = self.places[self._anchor]
+        self._put += 1
+        self.places[node] = (*outer, last - 1, self._put)
+
+    @contextmanager
+    def before(self, node: ir.Node) -> Iterator[None]:
+        """Put nodes in front of one that was passed or put, for a while."""
+        anchor, self._anchor = self._anchor, node
+        try:
+            yield
+        finally:
+            self._anchor = anchor
+
+    def precedes(self, value: ir.Value, node: ir.Node) -> bool:
+        """Whether a value, of this graph or one around it, is there before a node that was passed or put."""
+        producer = value.producer()
+        if producer is None or producer.graph is not self.graph:
+            return True
+        return producer in self.places and self.places[producer] < self.places[node]
