@@ -7,12 +7,14 @@ import os
 import platform
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
 import onnxruntime as ort
 
 from gradgen.engine.external import PROTO_LIMIT, stored_bytes
+from gradgen.engine.protos import all_nodes, subgraphs
 from gradgen.errors import GradientError
 
 # The oldest optimised models go once all of them take more than this.
@@ -20,6 +22,7 @@ CACHE_BYTES = 1 << 30
 
 # onnxruntime's pass that blocks the channels of pools and convolutions.
 BLOCKING = "NchwcTransformer"
+CONVOLUTIONS = ("Conv", "FusedConv")
 
 
 def cache_folder() -> Path:
@@ -71,8 +74,8 @@ def open_session(
     if cache is False:
         return _create(content, chosen, disabled)
     folder = cache_folder() if cache is True else Path(cache)
-    # What onnxruntime makes of a model depends on its version and on the processor.
-    about = f"{ort.__version__} {platform.machine()} {platform.processor()} {_processor_flags()}"
+    # What onnxruntime makes of a model depends on its version, on the processor, and on the passes that are left out.
+    about = f"{ort.__version__} {platform.machine()} {platform.processor()} {_processor_flags()} without {disabled}"
     kept = folder / f"{hashlib.sha256(content + about.encode()).hexdigest()}.onnx"
     if kept.is_file():
         try:
@@ -87,15 +90,32 @@ def open_session(
 def disabled_optimisers(proto: onnx.ModelProto) -> list[str]:
     """The passes of onnxruntime that make this model slower.
 
-    Channels are blocked for convolutions whose weights are constant, which gains a sixth to a quarter. Where weights are
-    fed, only pools and the constant kernels of the backward pass are left to it, between two copies each.
+    Channels are blocked for convolutions whose weights are constant, and that gains more than it costs. Where what is
+    fed decides on all weights, only pools and the constant kernels of the backward pass are left to it, between two
+    copies each. (docs/performance.md has the figures.)
     """
-    constant = {t.name for t in proto.graph.initializer} - {i.name for i in proto.graph.input}
+    if any(node.op_type in CONVOLUTIONS for node in _inner_nodes(proto)):
+        return []
+    stored = {t.name for t in proto.graph.initializer}
+    fed = {i.name for i in proto.graph.input if i.name not in stored}
+    convolves = False
     for node in proto.graph.node:
         own = not any(entry.key == "gradgen.node" for entry in node.metadata_props)
-        if own and node.op_type == "Conv" and len(node.input) > 1 and node.input[1] in constant:
-            return []
-    return [BLOCKING]
+        if own and node.op_type in CONVOLUTIONS and len(node.input) > 1:
+            if node.input[1] not in fed:
+                return []
+            convolves = True
+        if not fed.isdisjoint(node.input) or any(a.HasField("g") for a in node.attribute):
+            fed.update(node.output)
+    return [BLOCKING] if convolves else []
+
+
+def _inner_nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of subgraphs and of functions."""
+    for graph in subgraphs(proto.graph.node):
+        yield from all_nodes(graph)
+    for function in proto.functions:
+        yield from all_nodes(function)
 
 
 def _create_and_keep(
