@@ -107,3 +107,10 @@ def test_links_lead_somewhere(page):
 def test_nothing_names_this_machine():
     for page in [*PAGES, *SCRIPTS]:
         assert not re.search(r"/(home|root|tmp|work)/", page.read_text(encoding="utf-8")), page
+
+
+def test_only_rounding_is_passed_over():
+    assert refresh_docs.same("error 1.2e-12, 5.0e-06", "error 5.0e-12, 9.9e-07")
+    assert not refresh_docs.same("differ by 2.35e-01", "differ by 2.04e-01")
+    assert not refresh_docs.same("error 1.2e-12", "error 5.0e-09")
+    assert not refresh_docs.same("norm 1.2e-12 ok", "norm 1.2e-12 wrong")
