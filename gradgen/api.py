@@ -137,7 +137,7 @@ def parameters(model: Model, *, registry: Registry | None = None) -> list[str]:
         GradientError: for what is no valid model.
     """
     registry = registry_of(registry)
-    with paused_collector():
+    with paused_collector(model):
         if names := stored_parameters(read(model)[0], registry):
             return names
         for types in (False, True):  # Constants that hold the weights have types only after inference
@@ -156,7 +156,7 @@ def differentiated(
     """What `vjp`, `value_and_grad` and `grad` give: `kind` is the name of the call."""
     check_reduce(options.reduce)
     registry = registry_of(options.registry)
-    with paused_collector():
+    with paused_collector(model):
         given = {"inline": options.inline, "straight_through": options.straight_through, "portable": options.portable}
         return _differentiate(begin(model, wrt, of, registry, **given), kind, options)
 

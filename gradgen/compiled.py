@@ -14,6 +14,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
+from gradgen.arguments import check_cache, check_switches, check_threads, existing_file, is_path, name_list
 from gradgen.engine.external import noted_base
 from gradgen.errors import GradientError
 from gradgen.session import open_session
@@ -55,10 +56,15 @@ def compile(
         `step.inputs`, and returns a dict of arrays by the names of `step.outputs`.
 
     Raises:
-        GradientError: for names in `feed` that no initializer has, and a model that cannot be read or loaded.
+        GradientError: for names in `feed` that no initializer has, other arguments that are not what they should be, and a model
+            that cannot be read or loaded.
     """
+    check_threads(threads)
+    check_switches(spin=spin)
+    check_cache(cache)
+    patterns = name_list("feed", feed)
     proto, base = _read(model)
-    defaults = _make_inputs(proto, [feed] if isinstance(feed, str) else list(feed), base)
+    defaults = _make_inputs(proto, patterns, base)
     return Compiled(open_session(proto, base, threads, spin, cache), defaults)
 
 
@@ -209,7 +215,9 @@ def _read(model: Any) -> tuple[onnx.ModelProto, Path | None]:
         copy = onnx.ModelProto()
         copy.CopyFrom(ir.to_proto(model) if isinstance(model, ir.Model) else model)
         return copy, noted_base(copy)
-    path = Path(model)
+    if not is_path(model):
+        raise GradientError(f"a model is a path, an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}")
+    path = existing_file(model)
     try:
         return onnx.load(path, load_external_data=False), path.resolve().parent
     except Exception as error:  # protobuf's DecodeError is no ValueError in every version

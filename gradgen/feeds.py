@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -13,21 +14,24 @@ import onnx
 import onnx.checker
 import onnx.helper
 
+from gradgen.arguments import is_path, named_arrays
 from gradgen.errors import GradientError
 
 FREE_SIZE = 2
 MADE_LIMIT = 2**30  # bytes: more than this is not made up
 MAX_RANK = 64  # numpy's
+OR_FILE = ", or the path of an .npz"
+Stored = Mapping[str, np.ndarray] | str | os.PathLike[str] | None
 
 
 def make_feeds(
-    source: Path | onnx.ModelProto, stored: Path | Mapping[str, np.ndarray] | None = None, seed: int = 0
+    source: Path | onnx.ModelProto, stored: Stored = None, seed: int = 0
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """A model with its weights, and a content for each of its inputs.
 
     Args:
         source: the model, or its file.
-        stored: arrays by input name, or an .npz that holds them; what it lacks is made up: floats from a normal
+        stored: arrays by input name, or the path of an .npz that holds them; what it lacks is made up: floats from a normal
             distribution, integers 0 and 1 in turn, True, free dimensions of size 2. An input with a stored content keeps
             that where it is not given, and loses it where it is.
         seed: of what is made up.
@@ -41,7 +45,7 @@ def make_feeds(
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise GradientError(f"cannot read the weights of '{source}': {line_of(error)}") from error
     given = _given(stored)
-    label = f"'{stored}' holds" if isinstance(stored, Path) else "the feeds hold"
+    label = f"'{stored}' holds" if is_path(stored) else "the feeds hold"
     initializers = {t.name for t in model.graph.initializer}
     rng = np.random.default_rng(seed)
     feeds: dict[str, np.ndarray] = {}
@@ -104,10 +108,10 @@ def _made(info: onnx.ValueInfoProto, sizes: dict[str, int], rng: np.random.Gener
     return (np.arange(math.prod(shape)) % 2).reshape(shape).astype(dtype)
 
 
-def _given(stored: Path | Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
-    if isinstance(stored, Path):
-        return _read(stored)
-    return {name: np.asarray(array) for name, array in (stored or {}).items()}
+def _given(stored: Stored) -> dict[str, np.ndarray]:
+    if is_path(stored):
+        return _read(Path(stored))  # type: ignore[arg-type]
+    return {name: np.asarray(array) for name, array in named_arrays("feeds", stored, or_else=OR_FILE).items()}
 
 
 def _read(stored: Path) -> dict[str, np.ndarray]:

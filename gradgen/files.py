@@ -12,6 +12,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from gradgen.arguments import is_path
 from gradgen.engine.external import BASE_KEY, all_external, base_of, location, settle_external
 from gradgen.errors import GradientError
 
@@ -28,10 +29,13 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     Raises:
         GradientError: if the path cannot be written or the external data cannot be read.
     """
+    if not isinstance(model, onnx.ModelProto | ir.Model):
+        swapped = "; save takes the model first, then the path" if isinstance(path, onnx.ModelProto | ir.Model) else ""
+        raise GradientError(f"a model is an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}{swapped}")
+    if not is_path(path):
+        raise GradientError(f"the path to write to is a str or a Path, not {type(path).__name__}")
     target = Path(path)
     check_target(target)
-    if not isinstance(model, onnx.ModelProto | ir.Model):
-        raise GradientError(f"a model is an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}")
     proto, base = base_of(model)
     onnx.helper.set_model_props(proto, {p.key: p.value for p in proto.metadata_props if p.key != BASE_KEY})
     if not settle_external(proto, base, "the model"):

@@ -10,6 +10,7 @@ import onnx
 import onnx.checker
 import onnx_ir as ir
 
+from gradgen.arguments import name_list
 from gradgen.coverage import first_version, near_matches
 from gradgen.engine.protos import all_nodes
 from gradgen.engine.registry import NEWEST, Registry, form_body, registry_of
@@ -79,7 +80,9 @@ def written(
     if isinstance(opset, bool) or not isinstance(opset, int) or not OPSET <= opset <= newest:
         raise GradientError(f"opset is an int from {OPSET} to {newest}, which the installed onnx knows, not {opset!r}")
     rules = registry_of(registry)
-    asked = [ops] if isinstance(ops, str) else ops
+    asked = None if ops is None else name_list("ops", ops)
+    if asked == []:
+        raise GradientError("ops is empty: name at least one op, or leave it out for all")
     rows = _chosen(rules.rows(), asked, opset)
     writer = _Writer(rules, opset)
     entries = [writer.entry(row) for row in rows]

@@ -8,6 +8,7 @@ import onnx
 import onnx.checker
 import onnx_ir as ir
 
+from gradgen.arguments import check_switches, name_list
 from gradgen.engine.builder import BodyNode, find_schema
 from gradgen.engine.compound import zeros
 from gradgen.engine.derive import derive
@@ -27,7 +28,6 @@ from gradgen.engine.subgraphs import free_values, graphs
 from gradgen.engine.through import Through, pass_through, quantises
 from gradgen.engine.values import Value, is_float
 from gradgen.errors import GradientError
-from gradgen.request import name_list
 from gradgen.rules.lang import INTERNAL, OPSET
 from gradgen.transforms.common import say_stops
 
@@ -102,6 +102,7 @@ def gradient_of_function(
 
     As `gradient_of_nodes`, of the function's nodes; the function's value_info counts as types.
     """
+    check_switches(straight_through=straight_through)
     registry = with_given(registry_of(registry))
     xs, zs, stop = name_list("xs", xs), name_list("zs", zs), name_list("stop", stop)
     graph, opset, imports = _graph(function, types or {})

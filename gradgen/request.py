@@ -11,6 +11,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from gradgen.arguments import name_list
 from gradgen.engine.knowledge import CONSTANT_MARK, is_constant
 from gradgen.engine.protos import all_nodes
 from gradgen.engine.registry import Registry, Rules
@@ -30,6 +31,8 @@ KEYWORDS = {
     "inputs": "leave wrt out for all float inputs",
 }
 """Words of the command line and of frameworks, and what to write in their place."""
+
+_CHOICES = {"wrt": "the inputs and initializers", "of": "the outputs", "checkpoint": "the computed values"}
 
 
 def find_values(
@@ -63,15 +66,6 @@ def find_values(
     if problems:
         raise GradientError("; ".join(problems))
     return sources, targets
-
-
-def name_list(role: str, asked: Any) -> list[str]:
-    """The names that a call was given: one name, or several; raises GradientError for anything else."""
-    names = [asked] if isinstance(asked, str) or not isinstance(asked, Iterable) else list(asked)
-    if strangers := [n for n in names if not isinstance(n, str)]:
-        kinds = ", ".join(f"{n!r} ({type(n).__name__})" for n in strangers[:3])
-        raise GradientError(f"{role}: a name or a list of names is asked for, not {kinds}")
-    return names
 
 
 def noted_roles(metadata: Mapping[str, str]) -> dict[str, dict[str, str]]:
@@ -140,7 +134,10 @@ def _resolve(
             continue
         matches = _glob(name, first, values) or _glob(name, list(values), values)
         found.update((m, values[m]) for m in matches)
-        if not matches:
+        others = [] if matches else [n for n in values if _is_glob(name) and fnmatch.fnmatchcase(n, name)]
+        if others:
+            problems.append(f"{role}: '{name}' matches nothing that has a gradient: {_few(others)}")
+        elif not matches:
             problems.append(_unknown(role, name, values, first))
     for name, value in found.items():
         if value.dtype not in FLOATS:
@@ -152,8 +149,17 @@ def _resolve(
 def _unknown(role: str, name: str, values: Iterable[str], first: Sequence[str] = ()) -> str:
     if role == "wrt" and name in KEYWORDS:
         return f"wrt: there is no value '{name}'; {KEYWORDS[name]}"
-    near = difflib.get_close_matches(name, list(values), n=3, cutoff=0.5) or first[:5]
-    return f"{role}: there is no value '{name}'; near matches: {', '.join(map(repr, near)) or 'none'}"
+    spelt: dict[str, str] = {}
+    for value in [*first, *values]:
+        spelt.setdefault(value.lower(), value)
+    near = [spelt[n] for n in difflib.get_close_matches(name.lower(), list(spelt), n=3, cutoff=0.6)]
+    if near:
+        hint = f"; near matches: {', '.join(map(repr, near))}"
+    elif _is_glob(name) or not first:
+        hint = ""
+    else:  # nothing is near: what there is says more, and is not called near
+        hint = f"; {_CHOICES.get(role, 'there')} are {_few(first)}"
+    return f"{role}: {'nothing matches' if _is_glob(name) else 'there is no value'} '{name}'{hint}"
 
 
 def resolve(role: str, names: Sequence[str], values: dict[str, ir.Value]) -> list[ir.Value]:
@@ -173,8 +179,16 @@ def resolve(role: str, names: Sequence[str], values: dict[str, ir.Value]) -> lis
     return [values[n] for n in dict.fromkeys(n for found in matches.values() for n in found)]
 
 
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _is_glob(name: str) -> bool:
+    return any(c in name for c in "*?[")
+
+
 def _glob(pattern: str, names: list[str], values: dict[str, ir.Value]) -> list[str]:
-    if not any(c in pattern for c in "*?["):
+    if not _is_glob(pattern):
         return []
     return [
         n for n in names if fnmatch.fnmatchcase(n, pattern) and values[n].dtype in FLOATS and not is_constant(values[n])

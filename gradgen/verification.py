@@ -21,7 +21,7 @@ from gradgen.engine.protos import imports
 from gradgen.engine.reading import Model, read
 from gradgen.engine.registry import Registry, Rules, registry_of
 from gradgen.errors import GradientError, only_gradient_errors
-from gradgen.feeds import line_of, make_feeds
+from gradgen.feeds import Stored, line_of, make_feeds
 from gradgen.limits import refuse_endless, refuse_huge
 from gradgen.pinning import draw, free_draws, number_draws, pin
 from gradgen.request import roles_of
@@ -82,7 +82,7 @@ def verify(
     of: Sequence[str] | str | None = None,
     *,
     mode: str = "vjp",
-    feeds: Mapping[str, np.ndarray] | Path | None = None,
+    feeds: Stored = None,
     straight_through: bool = False,
     portable: bool = False,
     registry: Registry | None = None,
@@ -100,7 +100,7 @@ def verify(
         wrt, of, registry: as in `vjp`.
         mode: "vjp" verifies gradients: ⟨gradient, direction⟩. "jvp" verifies tangents: ⟨tangents, cotangents⟩, as one
             value after the other moves. "both" does both, in the same directions.
-        feeds: arrays by input name, or an .npz that holds them. What is missing is made up: random floats, integers 0
+        feeds: arrays by input name, or the path of an .npz that holds them. What is missing is made up: random floats, integers 0
             and 1, free dimensions of 2.
         straight_through: as in `vjp`. A gradient that goes straight through quantisation is an estimate and no
             derivative: where it differs from that, its verdict is "unresolved".

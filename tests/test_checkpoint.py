@@ -190,7 +190,15 @@ def test_auto_chooses_narrow_places():
 
 def test_auto_of_a_small_model_changes_nothing():
     proto = model("g (float[3] x) => (float[3] y) { y = Tanh(x) }")
-    assert derived(proto, "auto") == derived(proto, None)
+    with pytest.warns(gradgen.GradientWarning, match="'auto' finds no place where a cut would save memory") as caught:
+        result = gradgen.vjp(proto, checkpoint="auto")
+    assert len(caught) == 1 and result == derived(proto, None)
+
+
+def test_auto_that_cuts_says_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert again(gradgen.vjp(ladder(12), checkpoint=["auto", "auto"]))
 
 
 def test_a_value_named_auto_is_a_name():
@@ -320,7 +328,10 @@ def test_the_second_derivative_can_be_checkpointed_too():
     [
         (["t1", "t33"], "checkpoint: there is no value 't33'; near matches: 't3'"),
         ([], "checkpoint is empty: name at least one value"),
-        (["z*"], "checkpoint: there is no value 'z*'"),
+        (["z*"], "checkpoint: nothing matches 'z*'"),
+        (["auto", "t3"], "checkpoint: 'auto' stands alone"),
+        (["t3", "Auto"], "checkpoint: 'Auto' stands alone"),
+        ("Auto", "checkpoint: there is no value 'Auto'; did you mean 'auto'?"),
         ([3], "checkpoint: a name or a list of names is asked for, not 3 (int)"),
     ],
 )

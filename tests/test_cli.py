@@ -119,6 +119,10 @@ def test_coverage_tells_from_when_on_and_of_which_inputs(op, first, inputs):
         (["--wrt", "initalizers"], "did you mean the keyword --wrt initializers?"),
         (["--wrt", "fc.bias,conv1.bias"], "repeat the option: --wrt fc.bias --wrt conv1.bias"),
         (["--wrt", "fc.bias conv1.bias"], "repeat the option: --wrt fc.bias --wrt conv1.bias"),
+        (
+            ["--wrt", "fc.*,conv?.*"],
+            "nothing matches 'fc.*,conv?.*'; for several names repeat the option: --wrt fc.* --",
+        ),
         (["--wrt", "parameters"], "did you mean the keyword --wrt initializers?"),
         (["--of", "loss, logits"], "repeat the option: --of loss --of logits"),
         (["--library", DIGITS.parent], "holds no generated library"),

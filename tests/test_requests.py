@@ -37,6 +37,32 @@ def test_requests_that_cannot_be_met(wrt, of, message):
         gradgen.vjp(proto, wrt=wrt, of=of)
 
 
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"wrt": "p*z"}, "wrt: nothing matches 'p*z'"),
+        ({"wrt": "kernel[a]"}, "wrt: nothing matches 'kernel[a]'; near matches: 'kernel.a', 'kernel.d', 'kernel.c'"),
+        ({"wrt": "n*"}, "wrt: 'n*' matches nothing that has a gradient: 'number'"),
+        ({"of": "z?"}, "of: nothing matches 'z?'"),
+        ({"checkpoint": "zz*"}, "checkpoint: nothing matches 'zz*'"),
+        ({"wrt": "Image"}, "wrt: there is no value 'Image'; near matches: 'image'"),
+        ({"wrt": "q"}, "wrt: there is no value 'q'; the inputs and initializers are 'image', 'number', 'kernel.a', "
+                       "'kernel.b', 'kernel.c' and 1 more"),
+        ({"of": "loss"}, "of: there is no value 'loss'; the outputs are 'y'"),
+        ({"of": "kernel.e"}, "of: there is no value 'kernel.e'; near matches: 'kernel.d', 'kernel.c', 'kernel.b'"),
+    ],
+)  # fmt: skip
+def test_only_names_that_are_near_are_called_near(asked, message):
+    kernels = {f"kernel.{c}": np.ones(3, np.float32) for c in "abcd"}
+    proto = model(
+        'g (float[3] image, int64[3] number) => (float[3] y) { a = Add(image, "kernel.a") y = Cast<to = 1>(a) }',
+        **kernels,
+    )
+    with pytest.raises(gradgen.GradientError) as caught:
+        gradgen.vjp(proto, **asked)
+    assert str(caught.value) == message
+
+
 def test_all_unsupported_nodes_are_listed_at_once():
     proto = model("g (float[3] x) => (float[3] y) { [first] a = my.Op1(x)\n [second] y = my.Op2(a) }")
     proto.opset_import.append(helper.make_opsetid("my", 1))
@@ -126,7 +152,7 @@ def test_advice_fits_the_model():
         gradgen.vjp(model("g (int64[3] x) => (float[3] y) { y = Cast<to=1>(x) }"))
     with pytest.raises(gradgen.GradientError, match="^the model has neither a float input nor a float output[^;]*$"):
         gradgen.vjp(model(f"g {integers}"))
-    with pytest.raises(gradgen.GradientError, match="there is no value 'nope'; near matches: 'c', 'y'$"):
+    with pytest.raises(gradgen.GradientError, match="there is no value 'nope'; the computed values are 'c', 'y'$"):
         gradgen.vjp(model("g (float[3] x) => (float[3] y) { c = Sin(x) y = Exp(c) }"), checkpoint="nope")
 
 

@@ -184,7 +184,9 @@ def test_auto_of_a_small_model_is_the_pair_without():
     proto = parser.parse_model(
         '<ir_version: 10, opset_import: ["" : 21]> g (float[3] x) => (float[3] y) { h = Sin(x) y = Tanh(h) }'
     )
-    assert gradgen.vjp_pair(proto, checkpoint="auto") == gradgen.vjp_pair(proto)
+    with pytest.warns(gradgen.GradientWarning, match="'auto' finds no place"):
+        pair = gradgen.vjp_pair(proto, checkpoint="auto")
+    assert pair == gradgen.vjp_pair(proto)
 
 
 @pytest.mark.parametrize("names", [None, "auto", ["grad_x"], ["t2", "t5"]])

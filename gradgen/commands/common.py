@@ -39,7 +39,7 @@ library_option = click.option(
 )  # fmt: skip
 checkpoint_option = click.option(
     "--checkpoint", multiple=True, help="A value that is kept for the backward pass: what lies between them is computed "
-    "anew there. May be given more than once; `auto` chooses."
+    "anew there. May be given more than once. `auto`, which goes without names, chooses."
 )  # fmt: skip
 seeds_option = click.option(
     "--seeds",
@@ -263,7 +263,7 @@ def hinted(asked: dict[str, Sequence[str]], message: str) -> str:
     """A message with what may have been meant by names that the model lacks: keywords, and several names in one."""
     hints = []
     for option, names in asked.items():
-        for name in [n for n in names if f"there is no value '{n}'" in message]:
+        for name in [n for n in names if f"no value '{n}'" in message or f"nothing matches '{n}'" in message]:
             if len(parts := name.replace(",", " ").split()) > 1:
                 each = " ".join(f"{option} {part}" for part in parts)
                 hints.append(f"for several names repeat the option: {each}")

@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from gradgen.engine.bodies import Subgraph, make_graph
-from gradgen.engine.contract import contradict, merge_shapes
+from gradgen.engine.contract import MisfitError, contradict, merge_shapes
 from gradgen.engine.inference import evaluate, infer_graphs, infer_types
 from gradgen.engine.keys import attribute_key
 from gradgen.engine.subgraphs import graphs_of
@@ -282,7 +282,7 @@ def _shaped(function: RuleFunction, result: Any, args: Sequence[Any]) -> Any:
     last = args[-1] if args else None
     if function.shaped_as_last and isinstance(last, Value) and last.shape is not None and isinstance(result, Value):
         if contradict(result.shape, last.shape):
-            raise GradientError(
+            raise MisfitError(
                 f"'{function.name}' gives the shape {result.shape} where its last argument has {last.shape}"
             )
         result.shape = merge_shapes(result.shape, last.shape)

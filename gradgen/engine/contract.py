@@ -8,6 +8,10 @@ from gradgen.engine.values import Dim, Shape
 from gradgen.errors import GradientError
 
 
+class MisfitError(GradientError):
+    """What a rule or a node gives contradicts what is known of the value: the rule is wrong, or the model is."""
+
+
 def ir_shape(value: ir.Value | None) -> Shape | None:
     """A value's shape as sizes, names and None; None for an unknown rank."""
     if value is None or value.shape is None:
@@ -51,7 +55,7 @@ def conform(value: ir.Value, like: ir.Value, label: str, hint: str = "") -> None
         hint: what to do, for the message.
 
     Raises:
-        GradientError: a known type, rank or size contradicts that of `like`.
+        MisfitError: a known type, rank or size contradicts that of `like`.
     """
     if value.type is like.type and value.shape is like.shape:
         return
@@ -59,7 +63,7 @@ def conform(value: ir.Value, like: ir.Value, label: str, hint: str = "") -> None
     # Elements of a sequence may differ in shape: what is known of one of them contradicts nothing.
     tensor = isinstance(like.type, ir.TensorType) or like.type is None
     if _other_type(value.type, like.type) or (tensor and own != wanted and contradict(own, wanted)):
-        raise GradientError(
+        raise MisfitError(
             f"{label} gives {_written(value, own)} for '{like.name}', which is {_written(like, wanted)}{hint}"
         )
     if value.producer() is None:

@@ -13,17 +13,16 @@ import onnx.shape_inference
 import onnx_ir as ir
 from onnx.shape_inference import InferenceError, infer_node_outputs
 
-from gradgen.engine.contract import contradict, merge_shapes
+from gradgen.engine.contract import MisfitError, contradict, merge_shapes
 from gradgen.engine.defaults import spell_defaults, spell_node
 from gradgen.engine.propagation import propagated
 from gradgen.engine.values import Shape, Value
-from gradgen.errors import GradientError
 from gradgen.rules.elements import stated_shape
 from gradgen.rules.products import CORRECTED, LOST, RANKS, Operand, ranks_of
 
 _IR_VERSION = 10
 # What onnx's inference says of operands and attributes that no node can have; it checks some ops, others not at all.
-_CONTRADICTIONS = ("Incompatible dimensions", "Dimension mismatch", "existing shape differ", "incompatible shapes",
+CONTRADICTIONS = ("Incompatible dimensions", "Dimension mismatch", "existing shape differ", "incompatible shapes",
                    "Unknown value", "Unexpected axis value")  # fmt: skip
 
 
@@ -191,9 +190,9 @@ def infer_types(node: Any, schema: onnx.defs.OpSchema | None, opset: int) -> Non
             schema, node_proto(node, opset), types, data, None, [onnx.helper.make_opsetid("", opset)], _IR_VERSION
         )
     except (InferenceError, RuntimeError, ValueError) as error:
-        if any(mark in str(error) for mark in _CONTRADICTIONS):
+        if any(mark in str(error) for mark in CONTRADICTIONS):
             line = " ".join(str(error).split())[:200]
-            raise GradientError(f"its operands do not fit together, at {node.op_type}: {line}") from error
+            raise MisfitError(f"its operands do not fit together, at {node.op_type}: {line}") from error
         outputs = {}
     for k, value in enumerate(node.outputs):
         if f"o{k}" in outputs:

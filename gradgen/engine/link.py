@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from gradgen.engine.bodies import bind_captures
-from gradgen.engine.contract import conform
+from gradgen.engine.contract import MisfitError, conform
 from gradgen.engine.keys import attribute_key
 from gradgen.engine.knowledge import Constants, Knowledge
 from gradgen.engine.labels import with_origins
@@ -223,7 +223,8 @@ class Linker:
             reason = with_origins(str(error), actual)
             raise GradientError(f"{origin}: rule '{rule}' cannot be applied: {reason}") from error
         except GradientError as error:
-            raise GradientError(f"{origin}: rule '{rule}': {error}") from error
+            kind = MisfitError if isinstance(error, MisfitError) else GradientError
+            raise kind(f"{origin}: rule '{rule}': {error}") from error
         except Exception as error:  # a rule computes with attributes and sizes of which nobody knows whether they fit
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             raise GradientError(f"{origin}: rule '{rule}' cannot be applied to this node: {reason}") from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import onnx_ir as ir
 from google.protobuf import json_format, text_format
 from google.protobuf.message import DecodeError
 
+from gradgen.arguments import existing_file, is_path
 from gradgen.engine.external import BASE_KEY, all_external, base_of, check_size, note_base, settle_external
 from gradgen.engine.protos import all_graphs, all_nodes, subgraphs
 from gradgen.engine.soundness import check_bodies, check_sound
@@ -39,8 +39,8 @@ def read(model: Model) -> tuple[onnx.ModelProto, bool]:
         GradientError: for a file that is missing or no model, and for external data that cannot be read or that lies
             outside the model's folder.
     """
-    if isinstance(model, str | os.PathLike):
-        path = Path(model)
+    if is_path(model):
+        path = existing_file(model)
         proto, base, where = _load(path), path.parent, f"'{path}'"
         check_sound(proto)
     elif isinstance(model, onnx.ModelProto | ir.Model):
@@ -52,7 +52,7 @@ def read(model: Model) -> tuple[onnx.ModelProto, bool]:
         raise GradientError(f"a model is a path, an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}")
     stored_apart = all_external(proto)
     external = bool(stored_apart) and settle_external(proto, base, where)
-    if stored_apart or isinstance(model, str | os.PathLike):  # of any other, base_of has seen the size
+    if stored_apart or is_path(model):  # of any other, base_of has seen the size
         check_size(proto, where)
     props = {p.key: p.value for p in proto.metadata_props if p.key != BASE_KEY}
     if external:
@@ -62,8 +62,6 @@ def read(model: Model) -> tuple[onnx.ModelProto, bool]:
 
 
 def _load(path: Path) -> onnx.ModelProto:
-    if not path.is_file():
-        raise GradientError(f"there is no file '{path}'")
     try:
         proto = onnx.load(path, load_external_data=False)
     except OSError as error:

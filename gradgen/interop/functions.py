@@ -14,6 +14,7 @@ import onnx.numpy_helper
 import onnxruntime as ort
 
 from gradgen.api import vjp
+from gradgen.arguments import check_threads, name_list
 from gradgen.engine.external import BASE_KEY
 from gradgen.engine.prepare import infer
 from gradgen.engine.protos import all_graphs, all_nodes, imports
@@ -21,7 +22,7 @@ from gradgen.engine.reading import Model, read
 from gradgen.engine.registry import Registry, Rules, registry_of
 from gradgen.engine.values import FLOATS
 from gradgen.errors import GradientError
-from gradgen.request import name_list, roles_of, value_names
+from gradgen.request import roles_of, value_names
 from gradgen.session import open_session
 from gradgen.transforms.pair import vjp_pair
 
@@ -77,6 +78,7 @@ class Function:
         straight_through: bool = False,
         registry: Registry | None = None,
     ):
+        check_threads(threads)
         self.proto = _with_inputs(read(model)[0], wrt)
         self._threads = threads
         self._registry = registry_of(registry)

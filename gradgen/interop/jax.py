@@ -53,8 +53,8 @@ def jax_function(
         ImportError: JAX is not installed.
         GradientError: as `vjp`; for arguments that do not fit; for results whose shapes are not found.
     """
-    if order < 1:
-        raise GradientError(f"order is 1 or more, not {order}")
+    if isinstance(order, bool) or not isinstance(order, int) or order < 1:
+        raise GradientError(f"order is a whole number from 1 on, not {order!r}")
     function = Function(model, wrt, of, threads, straight_through=straight_through, registry=registry)
     return JaxFunction(function, order, shapes)
 

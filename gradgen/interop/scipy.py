@@ -11,6 +11,7 @@ import onnx
 import onnx.numpy_helper
 
 from gradgen.api import value_and_grad
+from gradgen.arguments import check_threads, named_arrays
 from gradgen.compiled import compile as compile_model
 from gradgen.engine.reading import Model, read
 from gradgen.engine.registry import Registry
@@ -55,12 +56,14 @@ def scipy_objective(
     """
     if reduce not in (None, "sum"):
         raise GradientError(f"reduce is None or 'sum' for an objective, which has one value, not {reduce!r}")
+    check_threads(threads)
+    fixed, start = named_arrays("fixed", fixed), named_arrays("start", start, "the variables' names")
     proto = read(model)[0]
     try:
         gradient = value_and_grad(proto, wrt, of, reduce=reduce, straight_through=straight_through, registry=registry)
     except GradientError as error:  # an objective has one value, and neither a chosen element nor a cotangent
         raise GradientError(str(error).replace(ELEMENT + COTANGENT, "")) from error
-    return Objective(proto, gradient, dict(fixed or {}), dict(start or {}), threads)
+    return Objective(proto, gradient, fixed, start, threads)
 
 
 class Objective:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import onnx
 import onnx_ir as ir
 
+from gradgen.arguments import name_list
 from gradgen.engine.labels import node_label
 from gradgen.engine.link import Linker
 from gradgen.engine.names import Names
@@ -16,11 +17,16 @@ from gradgen.engine.simplify import remove_unused
 from gradgen.engine.subgraphs import captures, graphs, operands, rename
 from gradgen.engine.surgery import clone_graph
 from gradgen.engine.walk import pull
-from gradgen.request import name_list, resolve
+from gradgen.errors import GradientError
+from gradgen.request import resolve
 from gradgen.transforms.barrier import AGAIN, MARK, Barriers, Unheld
 from gradgen.transforms.borders import choose, is_cheap
+from gradgen.transforms.common import warn
 
 AUTO = "auto"
+NO_CUT = (
+    "checkpoint: 'auto' finds no place where a cut would save memory: everything is kept, as it is without checkpoint"
+)
 
 
 class Checkpoint:
@@ -37,14 +43,16 @@ class Checkpoint:
         apart: whether the backward pass runs in a model of its own, later. Then the last segment is computed anew too.
 
     Raises:
-        GradientError: for names that no value has.
+        GradientError: for names that no value has, and for "auto" beside names.
     """
 
     def __init__(self, graph: ir.Graph, asked: Sequence[str] | str, apart: bool = False):
         names = name_list("checkpoint", asked)
         values = {v.name: v for v in [*graph.inputs, *graph.initializers.values()] if v.name}
         values.update((v.name, v) for node in graph for v in node.outputs if v.name)
-        self._auto = names == [AUTO] and AUTO not in values
+        self._auto = set(names) == {AUTO} and AUTO not in values
+        if not self._auto:
+            _check_auto(names, values)
         self._borders = [] if self._auto else resolve("checkpoint", names, values)
         self._graph, self._apart = graph, apart
         self._inputs = {v for v in graph.inputs if v.name not in graph.initializers}
@@ -77,6 +85,8 @@ class Checkpoint:
         forward, backward = nodes[:start], nodes[start:]
         places = self._places({node: i for i, node in enumerate(forward)}, backward)
         if not places:
+            if self._auto:
+                warn(NO_CUT)
             return
         steady = {node for node in forward if _is_kept(node, linker)}
         free = _free_values(graph, forward, self._inputs, steady)
@@ -88,11 +98,14 @@ class Checkpoint:
             borders = {replaced.get(v, v) for v in self._borders}
             cuts = sorted({position[v] for v in borders if v in position})
         if self._auto and not cuts:
+            warn(NO_CUT)
             return
         segments = [bisect_left(cuts, place) for place in places]
         if self._apart:  # what follows from weights alone is dear to hand over, and the later model has the weights
             free = _free_values(graph, forward, self._inputs, steady, derived=False)
-        _Recomputation(graph, linker, forward, free, kept | borders).run(segments, backward, self._apart)
+        found = _Recomputation(graph, linker, forward, free, kept | borders).run(segments, backward, self._apart)
+        if self._auto and not found:
+            warn(NO_CUT)
 
     def _places(self, position: dict[ir.Node | None, int], backward: Sequence[ir.Node]) -> list[int]:
         """For each node of the backward pass the position of the forward node that it belongs to; it never grows."""
@@ -116,6 +129,17 @@ class Checkpoint:
         return places
 
 
+def _check_auto(names: Sequence[str], values: Container[str]) -> None:
+    """Refuse "auto" beside names, and what is meant to be "auto", with a GradientError."""
+    meant = [n for n in names if n.lower() == AUTO and n not in values]
+    if meant and len(set(names)) > 1:
+        raise GradientError(
+            f"checkpoint: '{meant[0]}' stands alone, as it chooses by itself what is kept: leave out either it or the names"
+        )
+    if meant:
+        raise GradientError(f"checkpoint: there is no value '{meant[0]}'; did you mean '{AUTO}'?")
+
+
 class _Recomputation:
     """Rewires the blocks of the backward pass, from the first to the last that runs.
 
@@ -133,8 +157,12 @@ class _Recomputation:
         self._free, self._kept = free, kept
         self._again: dict[ir.Value, ir.Value] = {}
 
-    def run(self, segments: Sequence[int], backward: Sequence[ir.Node], apart: bool) -> None:
-        """Rewire every block; the first one, whose segment has just been computed, only where it runs `apart`."""
+    def run(self, segments: Sequence[int], backward: Sequence[ir.Node], apart: bool) -> bool:
+        """Rewire every block; the first one, whose segment has just been computed, only where it runs `apart`.
+
+        Returns:
+            whether anything is computed anew.
+        """
         blocks: list[list[ir.Node]] = []
         for i, node in enumerate(backward):
             if i == 0 or segments[i] != segments[i - 1]:
@@ -153,6 +181,7 @@ class _Recomputation:
         for node in self._position:
             if node.graph is self._graph:
                 _leave_out(node)
+        return bool(self._again)
 
     def _rewire(self, block: Sequence[ir.Node], barriers: Barriers | Unheld) -> None:
         read = dict.fromkeys(v for node in block for v in operands(node) if self._is_forward(v))

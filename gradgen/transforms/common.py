@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from gradgen.arguments import check_switches
 from gradgen.engine.calls import CallLinker
+from gradgen.engine.clashes import clash
 from gradgen.engine.compound import is_optional, is_sequence, zeros
-from gradgen.engine.contract import ir_shape
+from gradgen.engine.contract import MisfitError, ir_shape
 from gradgen.engine.expand import expand_where
 from gradgen.engine.forward import STRAY
 from gradgen.engine.given import remove_given, with_given
@@ -38,17 +40,22 @@ from gradgen.transforms.elements import chosen_element
 
 
 @contextmanager
-def paused_collector() -> Iterator[None]:
+def paused_collector(model: Model = None) -> Iterator[None]:
     """What a transform runs in: without garbage collection, and with GradientErrors alone.
 
     A graph is made of many objects that live until the end, and scanning them is dear. What onnx, numpy or a rule
-    raises about a model becomes a GradientError, with the cause attached.
+    raises about a model becomes a GradientError, with the cause attached. Where a rule's result does not fit, and the
+    shapes of `model`, the one that is transformed, do not fit together themselves, that is what is said.
     """
     enabled = gc.isenabled()
     gc.disable()
     try:
         with only_gradient_errors():
             yield
+    except MisfitError as error:
+        if model is not None and (wrong := clash(model)):
+            raise GradientError(wrong) from error
+        raise
     finally:
         if enabled:
             if not gc.get_freeze_count():
@@ -294,6 +301,7 @@ def begin(
     Raises:
         GradientError: for what is no valid model, names that do not exist, values that are not float.
     """
+    check_switches(inline=inline, straight_through=straight_through, portable=portable)
     registry = with_given(registry) if straight_through else registry
     prepared = prepare(model, registry)
     graph = prepared.model.graph

@@ -46,7 +46,7 @@ def jvp(
         GradientError: as `vjp` does; and for rules that are declared not to be linear in their cotangents (clipped or
             guided gradients), which are derivatives of nothing: all of them are listed.
     """
-    with paused_collector():
+    with paused_collector(model):
         rules = with_mark(registry_of(registry))
         call = begin(model, wrt, of, rules, inline=inline, straight_through=straight_through, portable=portable)
         graph, public = call.graph, call.public
@@ -93,7 +93,7 @@ def hvp(
         GradientError: as `jvp` does; and for an output of several elements without `reduce`.
     """
     check_reduce(reduce)
-    with paused_collector():
+    with paused_collector(model):
         rules = with_mark(registry_of(registry))
         call = begin(model, wrt, of, rules, inline=inline, straight_through=straight_through, portable=portable)
         graph, linker, public = call.graph, call.linker, call.public

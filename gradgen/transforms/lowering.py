@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from gradgen.arguments import check_switches
 from gradgen.engine.compound import zeros
 from gradgen.engine.contract import ir_shape
 from gradgen.engine.derive import derive
@@ -62,11 +63,12 @@ def lower_gradient_ops(model: Model, *, portable: bool = False, registry: Regist
         GradientError: that names the node and the reason: names that do not exist or are not float, as many inputs as
             there are not names, a path through ops without a rule, a random draw that would have to be repeated.
     """
+    check_switches(portable=portable)
     proto, as_ir = read(model)
     if not count_gradients(proto):
         return ir.from_proto(proto) if as_ir else proto
     registry = registry_of(registry)
-    with paused_collector():
+    with paused_collector(model):
         mark_gradients(proto)
         prepared = prepare(proto, registry, fills=[fill_gradients])
         graph = prepared.model.graph

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from gradgen.arguments import check_switches
 from gradgen.engine.compound import zeros
 from gradgen.engine.contract import ir_shape
 from gradgen.engine.derive import derive
@@ -58,11 +59,12 @@ def jacobian(
         GradientError: as `vjp` does, and in forward mode as `jvp`; for values that are no tensors; with `per_sample`, for
             values that have no axis of samples, or other numbers of them.
     """
+    check_switches(per_sample=per_sample, inline=inline)
     if mode not in MODES:
         raise GradientError(f"mode is None, 'forward' or 'reverse', not {mode!r}")
     if mode == "forward" and not inline:
         raise GradientError("forward mode goes through the bodies of the rules: inline=False goes with mode='reverse'")
-    with paused_collector():
+    with paused_collector(model):
         rules = with_mark(registry_of(registry))
         given = {"inline": inline, "straight_through": straight_through, "portable": portable}
         call = begin(model, wrt, of, rules, **given)
@@ -105,7 +107,7 @@ def hessian(
         GradientError: as `value_and_grad` does; and for rules that are declared not to be linear in their cotangents.
     """
     check_reduce(reduce)
-    with paused_collector():
+    with paused_collector(model):
         given = {"inline": inline, "straight_through": straight_through, "portable": portable}
         call = begin(model, wrt, of, registry_of(registry), **given)
         names, linker = call.public.take_pairs("hessian", call.wrt, call.wrt), call.linker

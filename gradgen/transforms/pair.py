@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from gradgen.api import Options, differentiated
+from gradgen.arguments import check_switches
 from gradgen.engine.external import BASE_KEY
 from gradgen.engine.names import Names, free_prefix
 from gradgen.engine.reading import Model, read
@@ -73,6 +74,7 @@ def vjp_pair(
     Raises:
         GradientError: as `vjp`; and for a residual whose type is unknown.
     """
+    check_switches(closed=closed)
     before, as_ir = read(model)
     options = Options(
         straight_through=straight_through, portable=portable, registry=registry, seeds=seeds, checkpoint=checkpoint,
