@@ -38,7 +38,7 @@ REFUSED = {
     "no such model": (lambda: gradgen.compile("nope.onnx"), "^there is no file 'nope.onnx'$"),
     "no model": (lambda: gradgen.compile(7), "a model is a path, .* not int$"),
     "portable": (lambda: gradgen.vjp(model(), portable="yes"), "portable is True or False, not 'yes'$"),
-    "inline": (lambda: gradgen.jvp(model(), inline=None), "inline is True or False, not None$"),
+    "inline": (lambda: gradgen.vjp(model(), inline=None), "inline is True or False, not None$"),
     "through": (lambda: gradgen.hessian(model(), straight_through="x"), "straight_through is True or False, not 'x'$"),
     "samples": (lambda: gradgen.jacobian(model(), per_sample="x"), "per_sample is True or False, not 'x'$"),
     "closed": (lambda: gradgen.vjp_pair(model(), closed="x"), "closed is True or False, not 'x'$"),

@@ -39,3 +39,10 @@ def test_standard_input_and_output_and_reduce() -> None:
     assert result.exit_code == 0, result.stderr
     written = onnx.load_model_from_string(result.stdout_bytes)
     assert [o.name for o in written.graph.output] == ["hvp_x"]
+
+
+@pytest.mark.parametrize("command", ["jvp", "hvp"])
+def test_forward_mode_has_no_calls_to_keep(command):
+    """It goes through the bodies of the rules."""
+    result = CliRunner().invoke(cli, [command, "--no-inline", str(DATA / "mlp_static.onnx"), "-o", "out.onnx"])
+    assert result.exit_code == 2 and "--no-inline" in result.output

@@ -74,7 +74,7 @@ def transform_options(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
     Help lists what is asked for first, then how it is written, what is particular to the command, and `--json`.
     """
     options = (
-        of_option, wrt_option, *more, no_inline_option, portable_option, through_option, library_option, output_option,
+        of_option, wrt_option, *more, portable_option, through_option, library_option, output_option,
         json_option, model_argument,
     )  # fmt: skip
 

@@ -14,6 +14,7 @@ from gradgen.commands.common import (
     checkpoint_option,
     inputs_option,
     label_of,
+    no_inline_option,
     one_line,
     options_of,
     reduce_option,
@@ -33,7 +34,7 @@ CHECK_HELP = (
 )
 
 
-SHARED = (checkpoint_option, click.option("--check", is_flag=True, help=CHECK_HELP), inputs_option)
+SHARED = (checkpoint_option, click.option("--check", is_flag=True, help=CHECK_HELP), inputs_option, no_inline_option)
 
 
 @click.command(short_help="Write the gradient of a scalar output.")

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from gradgen.commands.common import one_line, reduce_option, transform, transform_options
+from gradgen.commands.common import no_inline_option, one_line, reduce_option, transform, transform_options
 
 
 @click.command(short_help="Write the Jacobian-vector product.")
@@ -43,6 +43,7 @@ def hvp(**request: Any) -> None:
         type=click.Choice(["forward", "reverse"]),
         help="One step for each element of --wrt, or of --of. Default: what takes fewer steps.",
     ),
+    no_inline_option,
 )
 def jacobian(**request: Any) -> None:
     """Write the Jacobians `jacobian_<output>_<name>` of MODEL.
@@ -55,7 +56,7 @@ def jacobian(**request: Any) -> None:
 
 
 @click.command(short_help="Write the Hessian of a scalar output.")
-@transform_options(reduce_option)
+@transform_options(reduce_option, no_inline_option)
 def hessian(**request: Any) -> None:
     """Write the Hessian `hessian_<name>_<name>` of a scalar output of MODEL; those of several outputs are added.
 
@@ -66,6 +67,8 @@ def hessian(**request: Any) -> None:
     _write(matrices.hessian, **request)
 
 
-def _write(call: Any, no_inline: bool, **request: Any) -> None:
+def _write(call: Any, no_inline: bool = False, **request: Any) -> None:
+    if no_inline:
+        request["inline"] = False
     with one_line():
-        transform(call, inline=not no_inline, **request)
+        transform(call, **request)

@@ -18,7 +18,6 @@ def jvp(
     wrt: Sequence[str] | str | None = None,
     of: Sequence[str] | str | None = None,
     *,
-    inline: bool = True,
     straight_through: bool = False,
     portable: bool = False,
     registry: Registry | None = None,
@@ -30,7 +29,6 @@ def jvp(
         wrt: names (or globs) of graph inputs, initializers or intermediate values; by default the float inputs
             that have no initializer.
         of: names of float outputs or intermediate values (which become outputs); by default every float output.
-        inline: False keeps calls into the function library, for reading.
         straight_through: pass derivatives through quantisation, see `vjp`.
         portable: emit forms that engines beside onnxruntime have too, see `vjp`.
         registry: rules to use in place of the registered ones.
@@ -48,7 +46,7 @@ def jvp(
     """
     with paused_collector(model):
         rules = with_mark(registry_of(registry))
-        call = begin(model, wrt, of, rules, inline=inline, straight_through=straight_through, portable=portable)
+        call = begin(model, wrt, of, rules, straight_through=straight_through, portable=portable)
         graph, public = call.graph, call.public
         given = public.take("tangent", call.wrt, "tangent in", beside=call.of)
         names = public.take("tangent", call.of, "tangent out")
@@ -69,7 +67,6 @@ def hvp(
     of: Sequence[str] | str | None = None,
     *,
     reduce: str | None = None,
-    inline: bool = True,
     straight_through: bool = False,
     portable: bool = False,
     registry: Registry | None = None,
@@ -77,7 +74,7 @@ def hvp(
     """The product of a scalar output's Hessian and a vector, as a model.
 
     Args:
-        model, wrt, inline, straight_through, portable, registry: as for `jvp`.
+        model, wrt, straight_through, portable, registry: as for `jvp`.
         of: names of outputs or intermediate values of one element each; several are added. By default every float
             output.
         reduce: "sum" takes the sum of the elements of outputs that have more than one, "element" the one that an input
@@ -95,7 +92,7 @@ def hvp(
     check_reduce(reduce)
     with paused_collector(model):
         rules = with_mark(registry_of(registry))
-        call = begin(model, wrt, of, rules, inline=inline, straight_through=straight_through, portable=portable)
+        call = begin(model, wrt, of, rules, straight_through=straight_through, portable=portable)
         graph, linker, public = call.graph, call.linker, call.public
         given = public.take("vector", call.wrt, "vector in")
         names = public.take("hvp", call.wrt, "hvp out")
