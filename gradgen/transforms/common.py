@@ -33,6 +33,7 @@ from gradgen.engine.subgraphs import all_values, every_node
 from gradgen.engine.through import Through, pass_through, quantises, stops
 from gradgen.errors import GradientError, GradientWarning, only_gradient_errors
 from gradgen.request import FIXED_KEY, NAMES_KEY, SEEDED, check_fixed, find_values, noted_fixed, noted_roles
+from gradgen.rules.faults import avoid_faults
 from gradgen.rules.library import zeros_like
 from gradgen.rules.portable import make_portable
 from gradgen.rules.rewriting import rewrite
@@ -269,6 +270,7 @@ def complete(model: ir.Model, linker: Linker, then: Callable[[], None] | None = 
         make_portable(model.graph, linker)
     if then is not None:
         then()
+    avoid_faults(model.graph, linker)
     remove_unused_initializers(model.graph)
     drop_imports(model)
     model.ir_version = max(10, model.ir_version or 10)
