@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-LONGEST = 300  # characters of one word in a message: names may be megabytes long
+from gradgen.wording import readable
 
 
 class GradientError(ValueError):
@@ -17,7 +16,7 @@ class GradientError(ValueError):
     """
 
     def __init__(self, message: str = ""):
-        super().__init__(_readable(str(message)))
+        super().__init__(readable(str(message)))
 
 
 class GradientWarning(UserWarning):
@@ -27,13 +26,7 @@ class GradientWarning(UserWarning):
     """
 
     def __init__(self, message: str = ""):
-        super().__init__(_readable(str(message)))
-
-
-def _readable(message: str) -> str:
-    """A message with very long words shortened and control characters written out."""
-    text = re.sub(rf"\S{{{LONGEST},}}", lambda m: f"{m[0][:100]}…{m[0][-50:]}", message)
-    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+        super().__init__(readable(str(message)))
 
 
 @contextmanager

@@ -1,63 +1,126 @@
-"""What is not run: loops that would not end, and values that fit no memory."""
+"""What is not run for a check: loops that would not end, and values that fit no memory."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
 
+import numpy as np
 import onnx
 import onnx.numpy_helper
 
-from gradgen.engine.protos import all_graphs, all_nodes
+from gradgen.engine.protos import subgraphs
 from gradgen.errors import GradientError
 
-MAX_STEPS = 10_000_000  # of a loop
+MAX_STEPS = 10_000_000  # of a loop, those of the loops around it counted in
 MAX_ELEMENTS = 1 << 30  # of one value
 
+Numbers = ChainMap[str, int | None]
+"""The values in scope that are known to be one integer or truth value; None is a value of which more is not known."""
 
-def refuse_endless(model: onnx.ModelProto) -> None:
-    """Refuse loops that are known to run more than `MAX_STEPS` times, with a GradientError: no engine can be stopped."""
-    numbers = _numbers(model.graph)
-    for node in all_nodes(model.graph):
-        body = next((a.g for a in node.attribute if a.name == "body"), None)
-        if node.op_type != "Loop" or node.domain or body is None or not _goes_on(body, numbers):
-            continue
-        count, started = (node.input[k] if k < len(node.input) else "" for k in range(2))
-        steps = numbers.get(count, 0) if count else math.inf
-        if steps > MAX_STEPS and numbers.get(started, not started):
-            times = "without end" if steps == math.inf else f"{steps} times"
+
+def refuse_costly(primal: onnx.ModelProto, derivative: onnx.ModelProto, point: Mapping[str, np.ndarray]) -> None:
+    """Refuse to run two models for a check where no engine could be stopped or the memory would not do.
+
+    Args:
+        primal: the model, of whose loops the known ones are counted.
+        derivative: its gradient or jvp model, of whose values the known sizes are looked at.
+        point: what the primal is fed.
+
+    Raises:
+        GradientError: a loop is known to run more than `MAX_STEPS` times, or a value to have more than `MAX_ELEMENTS`
+            elements.
+    """
+    _refuse_endless(primal, point)
+    _refuse_huge(derivative)
+
+
+def _refuse_endless(model: onnx.ModelProto, point: Mapping[str, np.ndarray]) -> None:
+    fed = {name: int(array.item()) for name, array in point.items() if _is_number(array)}
+    functions = {(f.domain, f.name): f for f in model.functions}
+    _walk(model.graph.node, _of_graph(model.graph, ChainMap()).new_child(dict(fed)), functions, 1)
+
+
+def _walk(nodes: Iterable[onnx.NodeProto], known: Numbers, functions: Mapping, times: float) -> None:
+    """Look at the loops of a graph or function that runs `times`; what its nodes compute is added to `known`."""
+    for node in nodes:
+        standard = node.domain in ("", "ai.onnx")
+        known.update(dict.fromkeys(node.output))
+        if standard and node.op_type in ("Constant", "Identity"):
+            known[node.output[0]] = _computed(node, known)
+        function = functions.get((node.domain, node.op_type))
+        if function is not None:
+            given = {f: known.get(a) for f, a in zip(function.input, node.input, strict=False)}
+            _walk(function.node, ChainMap(given), functions, times)
+        bodies = [(body, _of_graph(body, known)) for body in subgraphs([node])]
+        steps = _steps(node, bodies[0], known) if standard and node.op_type == "Loop" and bodies else 1
+        if times * steps > MAX_STEPS:
+            often = "without end" if steps == math.inf else f"{times * steps} times"
             raise GradientError(
-                f"Loop '{node.name or node.output[0]}' runs {times}: verify runs the model, and takes loops of up to "
-                f"{MAX_STEPS} steps"
+                f"Loop '{node.name or node.output[0]}' runs {often}, and what runs it cannot be stopped: a check takes "
+                f"loops of up to {MAX_STEPS} steps. Make the trip count an input and feed a smaller one, or check a model "
+                "of the part that is in question (onnx.utils.extract_model)"
             )
+        for body, inner in bodies:
+            _walk(body.node, inner, functions, times * max(steps, 1))
 
 
-def _numbers(graph: onnx.GraphProto) -> dict[str, int]:
-    """The constants of a graph and its subgraphs that are one integer or truth value."""
-    kinds = (onnx.TensorProto.INT64, onnx.TensorProto.BOOL)
-    stored = [(t.name, t) for inner in all_graphs(graph) for t in inner.initializer]
-    found: dict[str, int] = {}
-    for node in all_nodes(graph):
-        for attribute in node.attribute if node.op_type == "Constant" and not node.domain else ():
-            stored += [(node.output[0], attribute.t)] if attribute.name == "value" else []
-            found |= {node.output[0]: attribute.i} if attribute.name == "value_int" else {}
-    single = [(name, t) for name, t in stored if t.data_type in kinds and math.prod(t.dims) == 1]
-    return found | {name: int(onnx.numpy_helper.to_array(t).item()) for name, t in single}
+def _of_graph(graph: onnx.GraphProto, outer: Numbers) -> Numbers:
+    """What is known in a graph before any of its nodes: siblings may have values of one name, so each has its own."""
+    stored = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer if math.prod(t.dims) == 1}
+    own: dict[str, int | None] = {value.name: None for value in graph.input}
+    own.update({t.name: None for t in graph.initializer})
+    own.update({name: int(array.item()) for name, array in stored.items() if _is_number(array)})
+    return outer.new_child(own)
 
 
-def _goes_on(body: onnx.GraphProto, numbers: Mapping[str, int]) -> bool:
+def _is_number(array: np.ndarray) -> bool:
+    return array.size == 1 and array.dtype.kind in "iub"
+
+
+def _computed(node: onnx.NodeProto, known: Numbers) -> int | None:
+    """The number that a Constant or an Identity gives, where it is known."""
+    if node.op_type == "Identity":
+        return known.get(node.input[0])
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:  # of the function that it is in
+            return None
+        if attribute.name == "value_int":
+            return attribute.i
+        if attribute.name == "value_ints" and len(attribute.ints) == 1:
+            return attribute.ints[0]
+        if attribute.name == "value" and math.prod(attribute.t.dims) == 1:
+            array = onnx.numpy_helper.to_array(attribute.t)
+            return int(array.item()) if _is_number(array) else None
+    return None
+
+
+def _steps(node: onnx.NodeProto, body: tuple[onnx.GraphProto, Numbers], known: Numbers) -> float:
+    """How often a Loop is known to run: 1 where that is not known or its condition may end it."""
+    count, started = (node.input[k] if k < len(node.input) else "" for k in range(2))
+    if (started and not known.get(started)) or not _goes_on(*body):
+        return 1
+    steps = known.get(count) if count else math.inf
+    return 1 if steps is None else steps
+
+
+def _goes_on(body: onnx.GraphProto, known: Numbers) -> bool:
     """Whether the body of a Loop hands on the condition that it is given, or says true each time."""
-    given, said = body.input[1].name, body.output[0].name
-    same = {given, *(n.output[0] for n in body.node if n.op_type == "Identity" and n.input[0] == given)}
-    return said in same or bool(numbers.get(said))
+    held = known.new_child({body.input[1].name: 1})  # it is true when the body runs
+    for node in body.node:
+        held.update(dict.fromkeys(node.output))
+        if node.domain in ("", "ai.onnx") and node.op_type in ("Constant", "Identity"):
+            held[node.output[0]] = _computed(node, held)
+    return bool(held.get(body.output[0].name))
 
 
-def refuse_huge(model: onnx.ModelProto) -> None:
-    """Refuse values known to have more than `MAX_ELEMENTS` elements, with a GradientError, before they take memory."""
+def _refuse_huge(model: onnx.ModelProto) -> None:
     for info in (*model.graph.input, *model.graph.value_info, *model.graph.output):
         size = math.prod(d.dim_value for d in info.type.tensor_type.shape.dim)
         if size > MAX_ELEMENTS:
             raise GradientError(
-                f"'{info.name}' has {size} elements: verify runs the model in float64, and takes values of up to "
-                f"{MAX_ELEMENTS} elements"
+                f"'{info.name}' has {size} elements, and a check computes in float64: it takes values of up to "
+                f"{MAX_ELEMENTS} elements. Feed smaller inputs, or check a model of the part that is in question "
+                "(onnx.utils.extract_model)"
             )

@@ -18,6 +18,7 @@ from gradgen.engine.registry import Registry, Rules
 from gradgen.engine.values import FLOATS
 from gradgen.errors import GradientError
 from gradgen.rules.lang import OPSET
+from gradgen.wording import words
 
 _FLOAT_CODES = {int(t) for t in FLOATS}
 NAMES_KEY = "gradgen.names"
@@ -25,12 +26,8 @@ FIXED_KEY = "gradgen.fixed"
 SEEDED = "seeded with 1"
 DERIVED = ("gradient", "tangent out", "hvp out", "jacobian", "hessian")
 """The roles of outputs that hold derivatives."""
-KEYWORDS = {
-    "initializers": "the trainable initializers are wrt=gradgen.parameters(model)",
-    "parameters": "the trainable initializers are wrt=gradgen.parameters(model)",
-    "inputs": "leave wrt out for all float inputs",
-}
-"""Words of the command line and of frameworks, and what to write in their place."""
+KEYWORDS = {"initializers": "initializers", "parameters": "initializers", "inputs": "inputs"}
+"""Words of the command line and of frameworks, and the advice of gradgen.wording on what to write in their place."""
 
 _CHOICES = {"wrt": "the inputs and initializers", "of": "the outputs", "checkpoint": "the computed values"}
 
@@ -51,7 +48,7 @@ def find_values(
     if wrt is None:
         sources = [v for v in graph.inputs if v.name not in graph.initializers and v.dtype in FLOATS]
         if not sources:
-            hint = "; name initializers in wrt" if parameter_values(graph, rules) else ""
+            hint = f"; {words('stored')}" if parameter_values(graph, rules) else ""
             problems.append(f"the model has no float input to differentiate with respect to{hint}")
     else:
         sources = _resolve("wrt", wrt, values, outer, problems)
@@ -147,19 +144,18 @@ def _resolve(
 
 
 def _unknown(role: str, name: str, values: Iterable[str], first: Sequence[str] = ()) -> str:
-    if role == "wrt" and name in KEYWORDS:
-        return f"wrt: there is no value '{name}'; {KEYWORDS[name]}"
     spelt: dict[str, str] = {}
     for value in [*first, *values]:
         spelt.setdefault(value.lower(), value)
     near = [spelt[n] for n in difflib.get_close_matches(name.lower(), list(spelt), n=3, cutoff=0.6)]
+    advice = f"; {words(KEYWORDS[name])}" if role == "wrt" and name in KEYWORDS else ""
     if near:
         hint = f"; near matches: {', '.join(map(repr, near))}"
-    elif _is_glob(name) or not first:
+    elif advice or _is_glob(name) or not first:
         hint = ""
     else:  # nothing is near: what there is says more, and is not called near
         hint = f"; {_CHOICES.get(role, 'there')} are {_few(first)}"
-    return f"{role}: {'nothing matches' if _is_glob(name) else 'there is no value'} '{name}'{hint}"
+    return f"{role}: {'nothing matches' if _is_glob(name) else 'there is no value'} '{name}'{hint}{advice}"
 
 
 def resolve(role: str, names: Sequence[str], values: dict[str, ir.Value]) -> list[ir.Value]:

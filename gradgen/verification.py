@@ -22,7 +22,7 @@ from gradgen.engine.reading import Model, read
 from gradgen.engine.registry import Registry, Rules, registry_of
 from gradgen.errors import GradientError, only_gradient_errors
 from gradgen.feeds import Stored, line_of, make_feeds
-from gradgen.limits import refuse_endless, refuse_huge
+from gradgen.limits import refuse_costly
 from gradgen.pinning import draw, free_draws, number_draws, pin
 from gradgen.request import roles_of
 from gradgen.tangents import check_tangents
@@ -110,7 +110,7 @@ def verify(
 
     Returns:
         One record for each of `wrt`, in the order asked; with "both" those of `vjp`, then those of `jvp`. A model that
-        has no jvp, because of rules that are declared `linear=False`, has records that say so there ("refused").
+        has gradients and no jvp, for whatever reason, has records that give that reason there ("refused").
 
     Raises:
         GradientError: what `vjp` raises, or what `jvp` raises if `mode` is "jvp"; another `mode`; a seed that is no whole
@@ -166,8 +166,7 @@ def _verify(
 ) -> list[Verification]:
     """The records of one kind of derivative; `true` is the model that does not go straight through quantisation."""
     _refuse_compounds(derivative)
-    refuse_endless(primal)
-    refuse_huge(derivative)
+    refuse_costly(primal, derivative, point)
     primal = _with_outputs(primal, derivative)
     count = sum(role["role"] == KINDS[kind].role for role in roles_of(derivative).values())
     records: list[Verification] = []

@@ -183,7 +183,9 @@ FIELD_MUTATIONS: list[Callable[[random.Random, onnx.ModelProto], None]] = [
 def _valid(proto: onnx.ModelProto) -> bool:
     sizes = [d.dim_value for d in _all(proto, onnx.TensorShapeProto.Dimension)]
     if any(not 0 <= size < 2**31 for size in sizes):
-        return False  # onnx's inference of Slice ends the process at the one, products of the other overflow
+        # onnx's inference of Slice ends the process at the one. Of the other its inference of Reshape and Concat makes
+        # products and sums that overflow, in gradients as in models: its checker then refuses what is right.
+        return False
     try:
         onnx.checker.check_model(proto, full_check=True)
     except Exception:

@@ -301,10 +301,10 @@ def test_a_row_of_minus_infinity_that_is_left_out(op_type, ending):
     assert np.abs(found[1:]).min() > 0
 
 
-@pytest.mark.parametrize("size", [6, 70_000])
+@pytest.mark.parametrize("size", [6, 65_535, 65_536])
 @pytest.mark.parametrize("transform", [gradgen.vjp, gradgen.jvp])
 def test_relu_of_nan_touches_no_other_element(transform, size):
-    """Where the value is NaN the gradient is 0, and the tangent 0 or NaN; docs/gradients.md says so."""
+    """The gradient there is 0, and so is a tangent of 65,536 elements or more; a smaller one is NaN (docs/gradients.md)."""
     x = np.ones(size)
     x[:6] = [math.nan, 1, -1, 0, INF, -INF]
     proto, *_ = node_model("Relu", {"X": x}, np.float32)
@@ -313,4 +313,4 @@ def test_relu_of_nan_touches_no_other_element(transform, size):
     found = Evaluator(result, strict=True)({"X": x.astype(np.float32), direction: np.full(size, 2, np.float32)})
     derivative = found[result.graph.output[-1].name]
     np.testing.assert_array_equal(derivative[1:6], [2, 0, 0, 2, 0])
-    assert derivative[0] == 0 or (transform is gradgen.jvp and math.isnan(derivative[0]))
+    np.testing.assert_equal(float(derivative[0]), math.nan if transform is gradgen.jvp and size < 65_536 else 0.0)

@@ -123,7 +123,12 @@ def test_coverage_tells_from_when_on_and_of_which_inputs(op, first, inputs):
             ["--wrt", "fc.*,conv?.*"],
             "nothing matches 'fc.*,conv?.*'; for several names repeat the option: --wrt fc.* --",
         ),
-        (["--wrt", "parameters"], "did you mean the keyword --wrt initializers?"),
+        (["--wrt", "parameters"], "there is no value 'parameters'; did you mean the keyword --wrt initializers?"),
+        (
+            ["--of", "logits"],
+            "'logits' has shape ['N', 10], and a gradient is that of one element: pass --reduce sum for the "
+            "gradient of its sum, or --reduce element for that of an element which an input chooses, or use vjp",
+        ),
         (["--of", "loss, logits"], "repeat the option: --of loss --of logits"),
         (["--library", DIGITS.parent], "holds no generated library"),
         (["--of", "loss", "--inputs", SAMPLE], "add --check"),
@@ -151,6 +156,13 @@ def test_a_file_that_is_no_model(tmp_path, command, content, message):
         path.write_bytes(content.read_bytes()[:3000] if isinstance(content, Path) else content)
     assert message in refused(run(command, path, *([] if command == "parameters" else ["-o", target])))
     assert not target.exists()
+
+
+@pytest.mark.parametrize("seeds", ["--5", "-5", "0", "²", "5.0", "", "-", "9" * 5000])
+def test_seeds_that_are_neither_a_number_nor_a_name(tmp_path, seeds):
+    for command, more in (("vjp", ()), ("pair", ("--backward", tmp_path / "b.onnx"))):
+        result = run(command, DIGITS, "--of", "loss", f"--seeds={seeds}", "-o", tmp_path / "g.onnx", *more)
+        assert "seeds is a number of cotangents from 1 on, or the name of a dimension" in refused(result)
 
 
 def test_a_target_that_cannot_be_written(tmp_path):

@@ -41,6 +41,16 @@ def test_a_mutant_is_the_same_in_every_run():
     assert len(set(first) - set(models)) > 30  # some mutations find nothing to change
 
 
+@pytest.mark.parametrize("size", [2**31, 2**33, 2**61])
+@pytest.mark.parametrize("call", ["Conv(x, w)", "Concat<axis = 2>(x, x)", "AveragePool<kernel_shape = [2, 2]>(x)"])
+def test_sizes_whose_products_overflow_are_differentiated_or_refused(size, call):
+    """Models that onnx's checker takes, whose gradients it may not: that onnx overflows is no fault of theirs."""
+    proto = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[1,1,{size},{size}] x, float[1,1,3,3] w) => (float[a,b,c,d] y) {{ y = {call} }}""")
+    onnx.checker.check_model(proto, full_check=True)
+    assert mutants.outcome(proto.SerializeToString()) in ("differentiated", "refused")
+
+
 @pytest.mark.parametrize(
     ("fault", "said"),
     [

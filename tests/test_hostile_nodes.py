@@ -12,8 +12,11 @@ import pytest
 from onnx import parser
 
 import gradgen
+from gradgen.engine.names import shortened
 from gradgen.engine.serde import to_proto
+from gradgen.engine.soundness import _check_tensor
 from gradgen.evaluate import evaluator
+from gradgen.wording import readable
 
 LONG = "n" * 1_000_000
 LOST = """g (float[24] x, int64[k] s, float[2] c, float[2] b) => (float[p, q, r] y) {
@@ -85,6 +88,22 @@ def test_the_rank_of_a_deprecated_operator_is_left_open():
     np.testing.assert_allclose(found["grad_c"], (ct.reshape(4, 6) * normal).reshape(2, 2, 6).sum((0, 2)), rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", sorted(set(onnx.TensorProto.DataType.values()) - {0}))
+def test_the_entries_of_a_tensor_are_counted_by_its_type(kind):
+    """As many as onnx writes are right, and one more or one less is not."""
+    for size in range(6):
+        tensor = onnx.helper.make_tensor("t", kind, [size], [b"a"] * size if kind == 8 else [1] * size)
+        _check_tensor(tensor, "t")
+        (entries,) = [getattr(tensor, f.name) for f, _ in tensor.ListFields() if f.name.endswith("_data")] or [[]]
+        if size:
+            entries.append(entries[0])
+            with pytest.raises(gradgen.GradientError, match="entries in place of"):
+                _check_tensor(tensor, "t")
+            del entries[-2:]
+            with pytest.raises(gradgen.GradientError, match="entries in place of"):
+                _check_tensor(tensor, "t")
+
+
 @pytest.mark.parametrize("place", ["node", "input", "output", "value"])
 @pytest.mark.parametrize("transform", [gradgen.vjp, gradgen.jvp, gradgen.hvp])
 def test_very_long_names_are_not_repeated(transform, place):
@@ -108,7 +127,14 @@ def test_warnings_shorten_long_names_as_errors_do():
     proto = model(f"g (float[3] x, float[3] {LONG}) => (float[3] y) {{ y = Sin(x) }}")
     with pytest.warns(gradgen.GradientWarning) as caught:
         gradgen.vjp(proto)
-    assert "n" * 99 + "…" in str(caught[0].message) and len(str(caught[0].message)) < 1000
+    assert "n" * 149 + "..." + "n" * 99 in str(caught[0].message) and len(str(caught[0].message)) < 1000
+
+
+def test_a_name_is_shortened_once():
+    """What nodes are called after a long name is short enough for a message."""
+    once = shortened(LONG)
+    assert once == shortened(once) == readable(once) == readable(LONG)
+    assert shortened(LONG[:300]) == readable(LONG[:300]) == LONG[:300]
 
 
 @pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
@@ -122,7 +148,7 @@ def test_a_convolution_without_axes_of_space_is_refused_without_a_word(op, caplo
 
 
 def test_a_shape_of_unknown_type_is_left_out_without_a_word(caplog):
-    """onnx_ir logs a line for each such value."""
+    """onnx_ir logs a line for each such value; in the model that is written they are gone too."""
     x, y = ir.Value(name="x", shape=ir.Shape([3])), ir.Value(name="y", shape=ir.Shape([3]))
     h = ir.Value(name="h", shape=ir.Shape([3]))
     nodes = [ir.Node("", "Sin", [x], outputs=[h]), ir.Node("", "Sin", [h], outputs=[y])]
@@ -130,4 +156,5 @@ def test_a_shape_of_unknown_type_is_left_out_without_a_word(caplog):
     with caplog.at_level(logging.WARNING):
         proto = to_proto(ir.Model(graph, ir_version=10))
     assert not caplog.records
+    assert [value.shape for value in (x, h, y)] == [None] * 3
     assert [info.name for info in (*proto.graph.input, *proto.graph.output)] == ["x", "y"]

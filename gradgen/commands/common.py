@@ -13,8 +13,17 @@ from typing import Any
 import click
 
 from gradgen.errors import GradientError, GradientWarning
+from gradgen.wording import worded
 
 KEYWORDS = ("inputs", "initializers")  # what --wrt takes beside names and globs
+# What messages advise, in the words of the command line.
+WORDS = {
+    "sum": "--reduce sum",
+    "element": ", or --reduce element for that of an element which an input chooses",
+    "stored": "pass --wrt initializers",
+    "initializers": "did you mean the keyword --wrt initializers?",
+    "inputs": "did you mean the keyword --wrt inputs?",
+}
 STREAM = "-"  # standard input or output in place of a file
 
 model_argument = click.argument("model", type=str)
@@ -87,9 +96,14 @@ def transform_options(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class one_line:  # noqa: N801  (a context manager reads as a verb)
-    """Turns what gradgen raises into one line on standard error and exit code 2, and warnings into lines."""
+    """Turns what gradgen raises into one line on standard error and exit code 2, and warnings into lines.
+
+    Inside, messages advise in the words of the command line.
+    """
 
     def __enter__(self) -> None:
+        self._words = worded(WORDS)
+        self._words.__enter__()
         self._catch = warnings.catch_warnings(record=True)
         self._caught = self._catch.__enter__()
         warnings.simplefilter("ignore")
@@ -97,28 +111,20 @@ class one_line:  # noqa: N801  (a context manager reads as a verb)
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         self._catch.__exit__(None, None, None)
+        self._words.__exit__(None, None, None)
         for warning in self._caught or ():
             click.echo(f"gradgen: note: {warning.message}", err=True)
         if isinstance(error, GradientError | OSError):
-            click.echo(f"gradgen: {_spelt(str(error))}", err=True)
+            click.echo(f"gradgen: {error}", err=True)
             raise SystemExit(2) from None
-
-
-def _spelt(message: str) -> str:
-    """A message about the arguments of a call, with the options of the command line."""
-    for python, option in (
-        ('reduce="sum"', "--reduce sum"),
-        ('reduce="element"', "--reduce element"),
-        ("name initializers in wrt", "pass --wrt initializers"),
-        ("; the trainable initializers are wrt=gradgen.parameters(model)", ""),  # `hinted` names the keyword
-    ):
-        message = message.replace(python, option)
-    return message
 
 
 def seeds_of(asked: str | None) -> int | str | None:
     """The argument `seeds` of a call: a number, or the name of a dimension."""
-    return int(asked) if asked and asked.lstrip("-").isdigit() else asked
+    try:
+        return None if asked is None else int(asked)
+    except ValueError:  # a name, or what is neither: the call says so
+        return asked
 
 
 def counted(number: int, noun: str) -> str:
@@ -267,8 +273,6 @@ def hinted(asked: dict[str, Sequence[str]], message: str) -> str:
             if len(parts := name.replace(",", " ").split()) > 1:
                 each = " ".join(f"{option} {part}" for part in parts)
                 hints.append(f"for several names repeat the option: {each}")
-            elif option == "--wrt" and name == "parameters":
-                hints.append("did you mean the keyword --wrt initializers?")
             elif option == "--wrt" and (near := difflib.get_close_matches(name, KEYWORDS, n=1, cutoff=0.7)):
                 hints.append(f"did you mean the keyword --wrt {near[0]}?")
     return "; ".join([message, *hints])

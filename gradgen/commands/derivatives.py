@@ -113,11 +113,13 @@ def _check(primal: Any, result: Any, output: str, point: Any, as_json: bool, reg
 
     from gradgen.differences import check_gradients
     from gradgen.feeds import line_of
+    from gradgen.limits import refuse_costly
 
     streamed = output == STREAM
     with Console(stderr=True).status("comparing with finite differences"):
         try:
             gradient = result if streamed else onnx.load(output)
+            refuse_costly(primal, gradient, point)
             indices, seeds = _seeds(primal, gradient, point)
             records = check_gradients(primal, gradient, {**point, **indices}, seeds, registry=registry)
         except Exception as error:  # the engines that run a model raise many kinds, with no common base

@@ -7,12 +7,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-LONGEST = 300  # characters: every node that is derived from one of a model repeats its name
-
-
-def shortened(name: str) -> str:
-    """A name as it is, or of a very long one the beginning and the end."""
-    return name if len(name) <= LONGEST else f"{name[:150]}...{name[-100:]}"
+from gradgen.wording import shortened
 
 
 class Names:

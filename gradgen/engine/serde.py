@@ -91,7 +91,11 @@ def from_proto(proto: onnx.ModelProto) -> ir.Model:
 
 
 def to_proto(model: ir.Model) -> onnx.ModelProto:
-    """The ModelProto of a model: equal to `onnx_ir.to_proto(model)`."""
+    """The ModelProto of a model: equal to `onnx_ir.to_proto(model)`.
+
+    The model itself loses the shapes of values of unknown type, its subgraphs' too: a file has no place for them, and
+    onnx_ir, which writes subgraphs, would log a warning for each.
+    """
     graph = model.graph
     _forget_shapes(graph)
     values = (*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs))
@@ -114,7 +118,7 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
 
 
 def _forget_shapes(graph: ir.Graph) -> None:
-    """Forget the shapes of values of unknown type: a file has no place for them, of which onnx_ir would log a warning."""
+    """Take the shapes of values of unknown type from them, in place."""
     stored = graph.initializers.values()
     for value in (*graph.inputs, *graph.outputs, *stored, *(v for node in every_node(graph) for v in node.outputs)):
         if value.type is None and value.shape is not None:

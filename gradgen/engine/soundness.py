@@ -23,10 +23,16 @@ MAX_NODES = 100_000  # that the functions of a model may stand for, beside 20 fo
 _TYPES = {int(t) for t in ir.DataType}
 _STANDARD = ("", "ai.onnx")
 _SMALL_BYTES = 1 << 20
+# The field that lists the elements of a tensor without raw data; small integers and floats lie in that of int32.
 _LISTED: dict[int, str] = {
     onnx.TensorProto.FLOAT: "float_data",
+    onnx.TensorProto.COMPLEX64: "float_data",
     onnx.TensorProto.DOUBLE: "double_data",
+    onnx.TensorProto.COMPLEX128: "double_data",
     onnx.TensorProto.INT64: "int64_data",
+    onnx.TensorProto.UINT32: "uint64_data",
+    onnx.TensorProto.UINT64: "uint64_data",
+    onnx.TensorProto.STRING: "string_data",
 }
 _SMALL = {"axis", "group", "batch_axis", "blocksize"}  # attributes that onnx's own code takes for an int32
 # Attributes that say yes or no. What onnx takes 7 for differs from operator to operator, and from that of runtimes.
@@ -117,21 +123,35 @@ def _check_tensor(tensor: onnx.TensorProto, name: str) -> None:
     if dims and not 0 <= min(dims) <= max(dims) < 2**48:
         raise GradientError(f"the model is not valid: tensor '{name}' has shape {dims}")
     "".join((tensor.name, tensor.doc_string))
-    if tensor.data_type not in ITEM_SIZES or tensor.data_location == onnx.TensorProto.EXTERNAL:
+    if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.data_type == onnx.TensorProto.UNDEFINED:
         return
-    size = math.ceil(math.prod(dims) * ITEM_SIZES[tensor.data_type])
-    if (field := _LISTED.get(tensor.data_type)) and not tensor.HasField("raw_data"):
-        held, count = len(getattr(tensor, field)), math.prod(dims)
+    if not tensor.HasField("raw_data"):
+        held, count = (
+            len(getattr(tensor, _LISTED.get(tensor.data_type, "int32_data"))),
+            _entries(tensor.data_type, dims),
+        )
         if held != count:
             raise GradientError(
-                f"the model is not valid: tensor '{name}' of shape {dims} has {held} numbers in place of {count}"
+                f"the model is not valid: tensor '{name}' of shape {dims} has {held} entries in place of {count}"
             )
+        return
+    if tensor.data_type not in ITEM_SIZES:
+        return
+    size = math.ceil(math.prod(dims) * ITEM_SIZES[tensor.data_type])
     # To ask for the length is to copy the bytes: of large tensors the checker asks, which sees them where they are.
     small = size <= _SMALL_BYTES or size > 2**40
-    if small and tensor.HasField("raw_data") and len(tensor.raw_data) != size:
+    if small and len(tensor.raw_data) != size:
         raise GradientError(
             f"the model is not valid: tensor '{name}' of shape {dims} takes {size} bytes and has {len(tensor.raw_data)}"
         )
+
+
+def _entries(data_type: int, dims: list[int]) -> int:
+    """How many entries of its field a tensor fills: two for a complex number, one for two of half a byte or four of a quarter."""
+    if data_type in (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128):
+        return 2 * math.prod(dims)
+    size = ITEM_SIZES.get(data_type, 1)
+    return math.ceil(math.prod(dims) * (size if size <= 0.5 else 1))  # floats of six bits are not packed
 
 
 def _check_sparse(sparse: onnx.SparseTensorProto, name: str) -> None:

@@ -80,6 +80,7 @@ def collect(sources: Sequence[tuple[str, Path]], with_library: bool = True, clos
     compiler = compiling.Compiler()
     found: list[Family] = []
     used: dict[str, set[tuple[str, str]]] = {}
+    complete = True  # every module has imported
 
     def compile_all(functions: Any) -> list[onnx.FunctionProto]:
         protos = []
@@ -104,13 +105,14 @@ def collect(sources: Sequence[tuple[str, Path]], with_library: bool = True, clos
             module = importlib.import_module(module_name)
         except Exception as error:  # a rule may be wrong in any way
             problems.add(path.name, f"its module does not import: {place(error, path)}")
+            complete = False
             continue
         functions = compiling.rule_functions(module)
         rows = read_table(path, module_name, functions, problems)
         found.append(Family(path.stem, rows, compile_all(functions.values())))
     every = [row for family in found for row in family.rows]
     check_duplicates(every, problems)
-    if closed and len(found) == len(sources) + with_library:  # else rows are missing for another reason
+    if closed and complete:  # else rows are missing for another reason
         check_closed(every, used, problems)
     problems.raise_any()
     registry = _registry(found)

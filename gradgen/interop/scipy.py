@@ -18,7 +18,7 @@ from gradgen.engine.registry import Registry
 from gradgen.errors import GradientError
 from gradgen.interop.functions import base_of_proto
 from gradgen.request import SEEDED, roles_of, value_names
-from gradgen.transforms.common import COTANGENT, ELEMENT
+from gradgen.wording import worded
 
 
 def scipy_objective(
@@ -59,10 +59,8 @@ def scipy_objective(
     check_threads(threads)
     fixed, start = named_arrays("fixed", fixed), named_arrays("start", start, "the variables' names")
     proto = read(model)[0]
-    try:
+    with worded({"element": "", "cotangent": ""}):  # an objective has one value: neither of these can be asked for
         gradient = value_and_grad(proto, wrt, of, reduce=reduce, straight_through=straight_through, registry=registry)
-    except GradientError as error:  # an objective has one value, and neither a chosen element nor a cotangent
-        raise GradientError(str(error).replace(ELEMENT + COTANGENT, "")) from error
     return Objective(proto, gradient, fixed, start, threads)
 
 

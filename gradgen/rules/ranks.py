@@ -122,7 +122,8 @@ def chosen(x: Any, ranks: Sequence[int], trace: Callable[[int], Any]) -> Any:
         return layouts[-1].values(results)
 
     branches = {rank: subgraph([], functools.partial(traced, rank)) for rank in reversed(ranks)}
-    layout, size = layouts[-1], rank_of(x)
+    layout, size = layouts[0], rank_of(x)
+    assert all(other == layout for other in layouts), f"for ranks {list(reversed(ranks))} the results are {layouts}"
 
     def choose(rank: int, otherwise: Any) -> Any:
         here = op.Equal(size, np.int64(rank))

@@ -38,6 +38,7 @@ from gradgen.rules.library import zeros_like
 from gradgen.rules.portable import make_portable
 from gradgen.rules.rewriting import rewrite
 from gradgen.transforms.elements import chosen_element
+from gradgen.wording import words
 
 
 @contextmanager
@@ -78,11 +79,6 @@ def check_reduce(reduce: str | None) -> None:
     """Refuse what `reduce` cannot be, with a GradientError."""
     if reduce not in (None, "sum", "element"):
         raise GradientError(f"reduce is None, 'sum' or 'element', not {reduce!r}")
-
-
-# What else there is for an output of several elements, where a call takes it.
-ELEMENT = ', or reduce="element" for that of an element which an input chooses'
-COTANGENT = ", or use vjp with a cotangent"
 
 
 class Public:
@@ -206,9 +202,10 @@ class Call:
         if shape is not None and all(d == 1 for d in shape):
             return linker.constants.get(np.ones(tuple(1 for _ in shape), value.dtype.numpy()))
         if reduce is None:
+            others = words("element") + (words("cotangent") if kind == "gradient" else "")
             raise GradientError(
                 f"'{value.name}' has shape {list(shape) if shape is not None else 'unknown'}, and a {kind} is that of "
-                f'one element: pass reduce="sum" for the {kind} of its sum{ELEMENT}{COTANGENT if kind == "gradient" else ""}'
+                f"one element: pass {words('sum')} for the {kind} of its sum{others}"
             )
         one = linker.constants.get(np.ones((), value.dtype.numpy()))
         start = linker.library(zeros_like, value)
