@@ -14,8 +14,8 @@ import onnx
 import onnxruntime as ort
 import pytest
 from click.testing import CliRunner
-from onnx import parser
 from random_graphs import grow_with_borders
+from text_models import model
 
 import gradgen
 from gradgen.cli import cli
@@ -27,13 +27,6 @@ from gradgen.transforms.barrier import MARK
 DATA = Path(__file__).parent / "data"
 LEVELS = [getattr(ort.GraphOptimizationLevel, f"ORT_{n}") for n in
           ("DISABLE_ALL", "ENABLE_BASIC", "ENABLE_EXTENDED", "ENABLE_ALL")]  # fmt: skip
-
-
-def model(text, *functions):
-    """A checked model of opset 21 from text."""
-    proto = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
-    onnx.checker.check_model(proto, full_check=True)
-    return proto
 
 
 def ladder(rungs=8, batch="4", tail=""):
