@@ -47,6 +47,9 @@ def clash(model: Model) -> str:
     place = " in ".join(labels[index] for index in reversed(path))
     reads = f" reads {', '.join(read_by[shown])}" if shown == path[-1] else f" with {', '.join(read_by[shown])}"
     reason = re.sub(r".*(Error\] |node name: #\d+\): )", "", line)
+    if "existing shape" in reason:  # that of an output, as the model declares it
+        declared = [f"{known[n]} for '{shortened(n)}'" for n in nodes[path[-1]].output if n in known]
+        reason = f"{reason}; the model declares {', '.join(declared)}"
     return f"the model's own shapes do not fit together: {place}{reads if read_by[shown] else ''}: {reason}"
 
 
