@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import onnx_ir as ir
 
@@ -18,11 +19,17 @@ class Rewriter(Linker):
             front of it at (…, n − 1, k), k growing.
     """
 
-    def __init__(self, linker: Linker, graph: ir.Graph):
-        super().__init__(graph, linker.registry, linker.opset, linker.knowledge, linker.names, linker.constants)
-        self.rules = linker.rules  # with the rows that have been looked up
+    def __init__(self, *given: Any):
+        super().__init__(*given)
         self.places: dict[ir.Node, tuple[int, ...]] = {}
         self._put = 0
+
+    @classmethod
+    def along(cls, linker: Linker, graph: ir.Graph) -> Rewriter:
+        """One that shares all but its place with a linker."""
+        made = cls(graph, linker.registry, linker.opset, linker.knowledge, linker.names, linker.constants)
+        made.rules = linker.rules  # with the rows that have been looked up
+        return made
 
     def move(self, node: ir.Node) -> None:
         """Put nodes in front of this one, the next of the graph's, from now on."""

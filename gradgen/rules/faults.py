@@ -22,28 +22,31 @@ def avoid_faults(graph: ir.Graph, linker: Any) -> None:
     """
     nodes = [node for node in every_node(graph) if node.op_type in ("MatMul", "Transpose") and not node.domain]
     products = [node for node in nodes if node.op_type == "MatMul" and _by_vector(node)]
-    if len(products) == len(nodes) or not any(node.op_type == "Transpose" for node in nodes):
+    if not products or all(node.op_type == "MatMul" for node in nodes):
         return
     axis = linker.constants.get(np.asarray([-1]))
     for node in products:
         matrix, vector = node.inputs
         owner, result = node.graph, node.outputs[0]
-        shape = ir_shape(result)
-        if matrix is None or vector is None or owner is None or shape is None:
+        if vector is None or owner is None:
             continue
         place = linker.within(owner).anchored(node)
-        sizes = ir_shape(vector) or ()
-        column = place.node("Unsqueeze", [vector, axis], _like(vector, (*sizes, 1)), f"{result.name}/column")
-        product = place.node("MatMul", [matrix, column], _like(result, (*shape, 1)), f"{result.name}/product")
+        column = place.node("Unsqueeze", [vector, axis], _with_axis(vector), f"{result.name}/column")
+        product = place.node("MatMul", [matrix, column], _with_axis(result), f"{result.name}/product")
         replace_value(result, place.node("Squeeze", [product, axis], result, f"{result.name}/flat"), place, owner)
         remove_node(node)
 
 
 def _by_vector(node: ir.Node) -> bool:
-    """Whether a MatMul multiplies matrices by a vector on their right."""
+    """Whether a MatMul multiplies matrices by a vector on its right.
+
+    A Transpose without `perm`, behind which the rank may be lost, is fused by nobody.
+    """
     left, right = (ir_shape(value) for value in node.inputs)
     return left is not None and right is not None and len(left) > 1 and len(right) == 1
 
 
-def _like(value: ir.Value, shape: tuple) -> ir.Value:
-    return ir.Value(name=value.name, type=value.type, shape=ir.Shape(shape))
+def _with_axis(value: ir.Value) -> ir.Value:
+    """What a value is like with a last axis of size 1."""
+    shape = ir_shape(value)
+    return ir.Value(name=value.name, type=value.type, shape=None if shape is None else ir.Shape([*shape, 1]))

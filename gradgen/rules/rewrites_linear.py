@@ -179,10 +179,7 @@ def transposed_operand(node: ir.Node, linker: Any) -> ir.Value | None:
         transpose = turned.producer() if turned is not None else None
         if transpose is None or transpose.op_type != "Transpose" or transpose.domain or len(transpose.inputs) != 1:
             continue
-        perm = transpose.attributes.get("perm")
-        if (perm is None and len(ir_shape(turned) or ()) != 2) or (perm is not None and len(perm.as_ints()) != 2):
-            continue
-        if perm is not None and list(perm.as_ints()) != [1, 0]:
+        if not _turns(transpose):
             continue
         was = node.attributes.get(flag)
         attributes: dict[str, Any] = {name: a.value for name, a in node.attributes.items() if name != flag}
@@ -209,6 +206,12 @@ def transposed_batches(node: ir.Node, linker: Any) -> ir.Value | None:
     like = ir.Value(type=other.type, shape=ir.Shape([sizes[a] for a in swap]), name=result.name)
     turned = linker.node("Transpose", [other], like, f"{result.name}/turned", perm=swap)
     return linker.node("MatMul", [turned, one], result, f"{result.name}/product")
+
+
+def _turns(transpose: ir.Node) -> bool:
+    """Whether a Transpose is that of a matrix."""
+    perm = transpose.attributes.get("perm")
+    return len(ir_shape(transpose.outputs[0]) or ()) == 2 if perm is None else list(perm.as_ints()) == [1, 0]
 
 
 def _swap(node: ir.Node) -> list[int] | None:

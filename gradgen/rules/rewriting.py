@@ -57,7 +57,7 @@ def rewrite(graph: ir.Graph, linker: Any) -> bool:
 
 def _once(registered: Registered, graph: ir.Graph, linker: Any) -> bool:
     """One pass of patterns over a graph; whether any applied."""
-    applied, place = False, Rewriter(linker, graph)
+    applied, place = False, Rewriter.along(linker, graph)
     outputs: dict[ir.Value, list[int]] = {}
     for i, output in enumerate(graph.outputs):
         outputs.setdefault(output, []).append(i)
