@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import onnx_ir as ir
@@ -85,9 +85,14 @@ class Linker:
 
     def within(self, graph: ir.Graph) -> Linker:
         """A linker for a subgraph."""
-        linker = type(self)(graph, self.registry, self.opset, self.knowledge, self.names, self.constants)
-        linker.rules = self.rules  # with the rows that have been looked up
-        return linker
+        return type(self).along(self, graph)
+
+    @classmethod
+    def along(cls, linker: Linker, graph: ir.Graph) -> Self:
+        """One of this kind that shares all but its place with another."""
+        made = cls(graph, linker.registry, linker.opset, linker.knowledge, linker.names, linker.constants)
+        made.rules = linker.rules  # with the rows that have been looked up
+        return made
 
     def finish(self, model: ir.Model) -> None:
         """Add to the model what its nodes need: the bodies of ops that no runtime knows, as functions."""

@@ -24,13 +24,6 @@ class Rewriter(Linker):
         self.places: dict[ir.Node, tuple[int, ...]] = {}
         self._put = 0
 
-    @classmethod
-    def along(cls, linker: Linker, graph: ir.Graph) -> Rewriter:
-        """One that shares all but its place with a linker."""
-        made = cls(graph, linker.registry, linker.opset, linker.knowledge, linker.names, linker.constants)
-        made.rules = linker.rules  # with the rows that have been looked up
-        return made
-
     def move(self, node: ir.Node) -> None:
         """Put nodes in front of this one, the next of the graph's, from now on."""
         super().move(node)

@@ -50,3 +50,19 @@ def is_read(value: ir.Value) -> bool:
 def is_noted(value: ir.Value) -> bool:
     """Whether a value has `meta` entries, by a look that does not make it a store for them."""
     return bool(value._metadata)
+
+
+class Outputs:
+    """The places of a graph's outputs: to search them for each value takes long where they are many."""
+
+    def __init__(self, graph: ir.Graph):
+        self._graph = graph
+        self._places: dict[ir.Value, list[int]] = {}
+        for place, output in enumerate(graph.outputs):
+            self._places.setdefault(output, []).append(place)
+
+    def replace(self, old: ir.Value, new: ir.Value) -> None:
+        """Let a value be the output that another is."""
+        self._places[new] = self._places.pop(old)
+        for place in self._places[new]:
+            self._graph.outputs[place] = new

@@ -10,16 +10,9 @@ import onnx_ir as ir
 from gradgen.engine.contract import ir_shape
 from gradgen.rules.lang import same_shape
 from gradgen.rules.rewriting import linked, only_reader, own_producer, pattern
+from gradgen.rules.rows import constant_shape
 
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-
-
-def _target(value: ir.Value) -> np.ndarray | None:
-    """A constant shape that makes a Reshape give the value's shape: at most one size is open."""
-    if value.shape is None:
-        return None
-    sizes = [d if isinstance(d, int) else -1 for d in value.shape.dims]
-    return None if sizes.count(-1) > 1 or 0 in sizes else np.asarray(sizes, np.int64)
 
 
 @pattern(*VIEWS, reads=VIEWS)
@@ -31,7 +24,7 @@ def adjacent_views(node: ir.Node, linker: Any) -> ir.Value | None:
     source, result = first.inputs[0], node.outputs[0]
     if same_shape(ir_shape(source), ir_shape(result)):
         return source
-    target = _target(result)
+    target = constant_shape(result)
     if target is None:
         return None
     return linker.node("Reshape", [source, linker.constants.get(target)], result, f"{result.name}/view")
@@ -44,7 +37,7 @@ def transposed_units(node: ir.Node, linker: Any) -> ir.Value | None:
     first = own_producer(middle.inputs[0], ("Unsqueeze",)) if middle is not None else None
     if middle is None or first is None or "perm" not in middle.attributes:
         return None
-    source, widened, target = first.inputs[0], ir_shape(first.outputs[0]), _target(node.outputs[0])
+    source, widened, target = first.inputs[0], ir_shape(first.outputs[0]), constant_shape(node.outputs[0])
     added = linker.knowledge.constant(first.inputs[1])
     if source is None or widened is None or added is None or target is None:
         return None
@@ -84,7 +77,7 @@ def interleaved_parts(node: ir.Node, linker: Any) -> ir.Value | None:
     pieces = []
     for value in stack.inputs:
         like = ir.Value(type=node.outputs[0].type, shape=ir.Shape(shape), name=node.outputs[0].name)
-        target = _target(like)
+        target = constant_shape(like)
         if value is None or target is None:
             return None
         pieces.append(linker.node("Reshape", [value, linker.constants.get(target)], like, f"{like.name}/part"))

@@ -11,6 +11,7 @@ from gradgen.engine.contract import ir_shape
 from gradgen.engine.surgery import remove_node
 from gradgen.rules.lang import same_shape
 from gradgen.rules.rewriting import linked, own_producer, pattern
+from gradgen.rules.rows import is_small, stored_rows
 
 WHOLE = "gradgen.whole"  # marks a Gemm whose addend is known to be as large as its result
 SUMMED = 16  # products of one sum that are looked through for the first
@@ -160,12 +161,17 @@ def _read_as_matrix(value: ir.Value) -> bool:
 
 @pattern("Flatten")
 def needless_flatten(node: ir.Node, linker: Any) -> ir.Value | None:
-    """The rows of a matrix are that matrix, and so are those of a matrix given batch axes, whoever else reads it so."""
+    """The rows of a matrix are that matrix, and so are those of a matrix given batch axes, whoever else reads it so.
+
+    Those of a small constant are another constant.
+    """
     source = node.inputs[0]
     if source is None or not _flattens(node):
         return None
     if len(ir_shape(source) or ()) == 2:
         return source
+    if is_small(source) and ir_shape(source):
+        return stored_rows(source, linker)
     view = source.producer()
     rows = view is not None and view.op_type == "Reshape" and not view.domain and linked(view) and _is_rows(view)
     return view.inputs[0] if view is not None and rows else None

@@ -1,6 +1,7 @@
 """Rewrites the linked backward graph by named patterns that span the rules of several nodes, each one linear pass.
 
-A pattern sees only nodes that gradgen has linked; forward nodes stay, so that primal values keep their bits.
+A pattern sees only nodes that gradgen has linked. Forward nodes stay but for `rules/rows.py`, which gives batches of rows
+one axis in the whole graph; it leaves primal values the bits that onnxruntime, with its own rewriting, gives them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any
 import onnx_ir as ir
 
 from gradgen.engine.rewriter import Rewriter
-from gradgen.engine.surgery import is_read, remove_node
+from gradgen.engine.surgery import Outputs, is_read, remove_node
+from gradgen.rules.rows import as_matrices
 
 Pattern = Callable[[ir.Node, Any], ir.Value | None]
 Registered = dict[str, list[tuple[Pattern, frozenset[str]]]]
@@ -47,7 +49,8 @@ def rewrite(graph: ir.Graph, linker: Any) -> bool:
     """
     for module in MODULES:  # they import this one
         importlib.import_module(module)
-    applied = False
+    applied = _once(PATTERNS, graph, linker)  # what is broadcast needs no axes of its own then
+    applied |= as_matrices(graph, linker)
     for _ in range(PASSES):
         if not _once(PATTERNS, graph, linker):
             break
@@ -58,9 +61,7 @@ def rewrite(graph: ir.Graph, linker: Any) -> bool:
 def _once(registered: Registered, graph: ir.Graph, linker: Any) -> bool:
     """One pass of patterns over a graph; whether any applied."""
     applied, place = False, Rewriter.along(linker, graph)
-    outputs: dict[ir.Value, list[int]] = {}
-    for i, output in enumerate(graph.outputs):
-        outputs.setdefault(output, []).append(i)
+    outputs = Outputs(graph)
     for node in graph:
         place.move(node)
         patterns = registered.get(node.op_type)
@@ -80,21 +81,14 @@ def _once(registered: Registered, graph: ir.Graph, linker: Any) -> bool:
     return applied
 
 
-def _replace(old: ir.Value, new: ir.Value, outputs: dict[ir.Value, list[int]]) -> bool:
-    """Let a value take another's place; False where that is a public output and the new one is not free to be.
-
-    `outputs` has the places of the graph's outputs: to search them for each value takes long where they are many.
-    """
+def _replace(old: ir.Value, new: ir.Value, outputs: Outputs) -> bool:
+    """Let a value take another's place; False where that is a public output and the new one is not free to be."""
     if old.is_graph_output():
         if new.is_graph_output() or not linked(new.producer()):
             return False
         old.name, new.name = f"{old.name}/replaced", old.name
         new.type, new.shape = old.type, old.shape
-        graph = old.graph
-        assert graph is not None
-        outputs[new] = outputs.pop(old)
-        for place in outputs[new]:
-            graph.outputs[place] = new
+        outputs.replace(old, new)
     old.replace_all_uses_with(new)
     return True
 

@@ -1,0 +1,160 @@
+"""The parts of a graph whose nodes compute each row of their results from the same row of their operands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import onnx_ir as ir
+
+from gradgen.engine.contract import ir_shape
+
+Batch = tuple[int | str, ...]  # the sizes of all axes but the last
+
+# Each element of a result comes from those at its place, or at its place in a row.
+# fmt: off
+ELEMENTWISE = frozenset((
+    "Abs", "Add", "And", "Cast", "Ceil", "Celu", "Clip", "Cos", "Div", "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu",
+    "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log",
+    "Max", "Min", "Mish", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign",
+    "Sin", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Swish", "Tanh", "ThresholdedRelu", "Where", "Xor",
+))
+REDUCTIONS = frozenset((
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSum", "ReduceSumSquare",
+))
+# fmt: on
+# That work along an axis, and which it is where a node does not say.
+ALONG = {
+    **dict.fromkeys(("Hardmax", "LayerNormalization", "LogSoftmax", "LpNormalization", "RMSNormalization"), -1),
+    **{"Softmax": -1, "Concat": None, "Split": 0},
+}
+VIEWS = frozenset(("Flatten", "Reshape", "Squeeze", "Unsqueeze"))
+
+
+@dataclass
+class Region:
+    """Values of one batch that nodes which treat each row alone connect.
+
+    Attributes:
+        batch: the sizes of the axes that become one.
+        nodes: those that are to work on matrices, in the graph's order.
+        values: what they read and compute.
+    """
+
+    batch: Batch
+    nodes: list[ir.Node] = field(default_factory=list)
+    values: dict[ir.Value, None] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int | str:
+        """The number of rows, or its name."""
+        sizes = [d for d in self.batch if isinstance(d, int)]
+        return prod(sizes) if len(sizes) == len(self.batch) else "*".join(map(str, self.batch))
+
+
+def regions(graph: ir.Graph, linker: Any) -> list[Region]:
+    """The regions of a graph, in its order."""
+    parents: dict[ir.Value, ir.Value] = {}
+
+    def root(value: ir.Value) -> ir.Value:
+        while (parent := parents.setdefault(value, value)) is not value:
+            parents[value] = value = parents[parent]
+        return value
+
+    found = []
+    for node in graph:
+        values = _rows_of(node, linker)
+        if values:
+            found.append((node, values))
+            first = root(values[0])
+            for value in values[1:]:
+                parents[root(value)] = first
+    regions: dict[ir.Value, Region] = {}
+    for node, values in found:
+        key = root(values[0])
+        region = regions.get(key)
+        if region is None:
+            region = regions[key] = Region(_batch(values[0]) or ())
+        region.nodes.append(node)
+        region.values.update(dict.fromkeys(values))
+    return list(regions.values())
+
+
+def _batch(value: ir.Value | None) -> Batch | None:
+    """All sizes of a value but the last, where there are several and one at most is open; none of all is 0."""
+    if value is None or value.shape is None or len(value.shape) < 3:
+        return None
+    *batch, width = ir_shape(value) or ()
+    if not isinstance(width, int) or 0 in (*batch, width) or None in batch or "" in batch:
+        return None
+    return tuple(batch) if sum(isinstance(d, str) for d in batch) < 2 else None  # type: ignore[arg-type]
+
+
+def _rows_of(node: ir.Node, linker: Any) -> list[ir.Value]:
+    """The operands and results whose rows a node takes and gives alone; none if it is not of that kind."""
+    batch = _batch(node.outputs[0]) if node.outputs else None
+    if batch is None or node.domain:
+        return []
+    operands = node.inputs
+    if node.op_type == "MatMul":
+        if len(ir_shape(operands[1]) or ()) != 2:
+            return []
+        operands = operands[:1]
+    elif node.op_type in ALONG:
+        axis = node.attributes.get("axis")
+        if (ALONG[node.op_type] if axis is None else axis.as_int()) not in (-1, len(batch)):
+            return []
+    elif node.op_type in REDUCTIONS:
+        if not reduces(node, [len(batch)], True, linker):
+            return []
+        operands = operands[:1]
+    elif node.op_type == "Expand":
+        operands = operands[:1]
+    elif node.op_type not in ELEMENTWISE:
+        return []
+    found = []
+    for value in operands:
+        if value is None:
+            continue
+        if value.shape is None:
+            return []
+        if len(value.shape) < 2:
+            continue
+        if _batch(value) == batch:
+            found.append(value)
+        elif node.op_type not in ELEMENTWISE or unwidened(value) is None:
+            return []
+    for value in node.outputs:
+        if value.name:
+            if _batch(value) != batch:
+                return []
+            found.append(value)
+    return found if len(found) > 1 else []
+
+
+def unwidened(value: ir.Value) -> ir.Value | None:
+    """The vector, or scalar, that a value is with leading axes of size 1."""
+    view = value.producer()
+    if view is None or view.op_type not in ("Unsqueeze", "Reshape") or view.domain:
+        return None
+    source, shape = view.inputs[0], ir_shape(value) or ()
+    if source is None or source.shape is None or len(source.shape) > 1 or any(d != 1 for d in shape[:-1]):
+        return None
+    return source
+
+
+def reduces(node: ir.Node, axes: list[int], keepdims: bool, linker: Any) -> bool:
+    """Whether a reduction is one over these axes."""
+    kept = node.attributes.get("keepdims")
+    if (kept is None or bool(kept.as_int())) != keepdims or len(node.inputs) < 2 or node.inputs[1] is None:
+        return False
+    given = linker.knowledge.constant(node.inputs[1])
+    rank = len(ir_shape(node.inputs[0]) or ())
+    return given is not None and rank > 0 and sorted(int(a) % rank for a in given.reshape(-1)) == axes
+
+
+def width(value: ir.Value) -> int | str | None:
+    """The last size of a value that has one."""
+    return (ir_shape(value) or (None,))[-1]
