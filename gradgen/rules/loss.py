@@ -28,12 +28,22 @@ def softmaxcrossentropyloss_vjp(
         index, g, share = _cotangents(doutput, labels, weights, log_prob, reduction, ignore_index)
         dscores = _add_at(p, index, -1.0, axis=1) * g
         dweights = _to_weights(index, share, weights, output, log_prob, reduction)
-    if dlog_prob is not None:
-        through = dlog_prob - p * op.ReduceSum(dlog_prob, CLASSES)
-        dscores = through if dscores is None else dscores + through
-        if weights is not None and dweights is None:
-            dweights = zeros_like(weights)
-    return dscores, dweights
+    elif weights is not None:
+        dweights = zeros_like(weights)
+    return _through(dscores, dlog_prob, p), dweights
+
+
+@traced("dscores")
+def softmaxcrossentropyloss_vjp__table(
+    doutput, dlog_prob, scores, labels, log_prob, *, reduction="mean", ignore_index=None
+):
+    """dscores as above, from a known number of classes: the one-hot rows are read from a table."""
+    p = op.Exp(log_prob)
+    dscores = None
+    if doutput is not None:
+        onehot, g = _one_hot_rows(doutput, scores, labels, reduction, ignore_index)
+        dscores = (p - onehot) * g
+    return _through(dscores, dlog_prob, p)
 
 
 @traced("dinput", "dweight")
@@ -42,6 +52,13 @@ def negativeloglikelihoodloss_vjp(dloss, input, target, weight, loss, *, reducti
     index, g, share = _cotangents(dloss, target, weight, input, reduction, ignore_index)
     dinput = op.ScatterElements(zeros_like(input), index, op.Expand(-g, op.Shape(index)), axis=1)
     return dinput, _to_weights(index, share, weight, loss, input, reduction)
+
+
+@traced("dinput")
+def negativeloglikelihoodloss_vjp__table(dloss, input, target, *, reduction="mean", ignore_index=None):
+    """dinput as above, from a known number of classes: the one-hot rows are read from a table."""
+    onehot, g = _one_hot_rows(dloss, input, target, reduction, ignore_index)
+    return onehot * -g
 
 
 @traced("toutput", "tlog_prob")
@@ -71,16 +88,48 @@ def _likelihood(log_prob, labels, weights, reduction, ignore_index):
     return loss / _total(weights, _kept(labels, weights, log_prob, ignore_index)[2]) if guarded else loss
 
 
+def _through(dscores, dlog_prob, p):
+    """dscores with what comes through the log-probabilities."""
+    if dlog_prob is None:
+        return dscores
+    through = dlog_prob - p * op.ReduceSum(dlog_prob, CLASSES)
+    return through if dscores is None else dscores + through
+
+
+def _one_hot_rows(ct, scores, labels, reduction, ignore_index):
+    """(onehot, g): the one-hot rows of the labels [N], 0 where ignored, and the cotangent of each −log p."""
+    onehot = op.Gather(op.CastLike(_table(scores.shape[1], ignore_index), scores), stated(labels, 1))
+    kept = op.ReduceSum(onehot, CLASSES)
+    return onehot, _spread(ct, labels, None, None, kept, kept, scores, reduction)[0]
+
+
+def _table(classes, ignore_index):
+    """The one-hot row of each label, as Gather counts them: one that is negative counts from the end.
+
+    A negative `ignore_index` makes the rows of all negative labels zeros, as for the general rules. Labels beyond the
+    classes need no care: the loss itself refuses them.
+    """
+    eye = np.eye(classes, dtype=np.float32)
+    if ignore_index < 0:
+        return np.concatenate([eye, np.zeros((-ignore_index, classes), np.float32)])
+    return np.concatenate([eye, np.zeros((ignore_index + 1 - classes, classes), np.float32), eye])
+
+
 def _cotangents(ct, labels, weights, like, reduction, ignore_index):
     """(index, g, share): the labels with a class axis, 0 where ignored; the cotangent of −log p with and without the
     label's weight, 0 where ignored.
     """
     labels = labels if like.shape is None else stated(labels, like.rank - 1)
     index, kept, weight = _kept(labels, weights, like, ignore_index)
+    return index, *_spread(ct, labels, index, weights, kept, weight, like, reduction)
+
+
+def _spread(ct, labels, index, weights, kept, weight, like, reduction):
+    """(g, share): the cotangent of each −log p with and without the label's weight, from what `_kept` returns."""
     flat = labels.shape is not None and labels.rank == 1
     if weights is None and kept is not None and reduction == "mean" and flat and like.dtype in WIDE:
         share = op.LpNormalization(kept, axis=0, p=1) * ct  # each label's part of the mean; 0 where all is ignored
-        return index, share, share
+        return share, share
     if reduction == "none":
         ct = op.Unsqueeze(ct, CLASSES)
     elif reduction == "mean" and weight is None and labels.size is None and flat and like.dtype in WIDE:
@@ -91,7 +140,7 @@ def _cotangents(ct, labels, weights, like, reduction, ignore_index):
         ct = ct * op.Reciprocal(op.CastLike(op.Size(labels), like))
     elif reduction == "mean":
         ct = ct / _total(weights, weight)
-    return index, ct if weight is None else ct * weight, ct if kept is None else ct * kept
+    return ct if weight is None else ct * weight, ct if kept is None else ct * kept
 
 
 def _kept(labels, weights, like, ignore_index):
