@@ -19,10 +19,12 @@ ACTIVATIONS += ["Softsign", "Softplus"]
 Arrays = dict[str, np.ndarray]
 
 
-def draw(op: str, seed: int, parameters: int | None = None) -> tuple[Arrays, dict[str, Any]]:
+def draw(
+    op: str, seed: int, parameters: int | None = None, batch: int = 3, hidden: int = 2
+) -> tuple[Arrays, dict[str, Any]]:
     """Float32 inputs and attributes; `parameters` says how many alphas and betas there are, if not a random number."""
     rng = np.random.default_rng([seed, GATES[op]])
-    steps, batch, size, hidden = 4, 3, 3, 2
+    steps, size = 4, 3
     direction = str(rng.choice(["forward", "reverse", "bidirectional"]))
     count, gates = (2 if direction == "bidirectional" else 1), GATES[op]
     shapes = {
@@ -55,16 +57,17 @@ def batch_first(feeds: Arrays) -> Arrays:
 
 
 def model(
-    op: str, feeds: Arrays, attributes: dict[str, Any], outputs: list[str] | None = None, fixed_lengths: bool = False
-) -> onnx.ModelProto:
-    """A model of one node, whose inputs have the types and shapes of `feeds`; dimensions of X have names."""
+    op: str, feeds: Arrays, attributes: dict[str, Any], outputs: list[str] | None = None, fixed_lengths: bool = False,
+    sizes: tuple[int | str, ...] = ("a", "b", "c")
+) -> onnx.ModelProto:  # fmt: skip
+    """A model of one node, whose inputs have the types and shapes of `feeds`; dimensions of X are `sizes`."""
     outputs = OUTPUTS[op] if outputs is None else outputs
     named = [n if n in outputs else "" for n in OUTPUTS[op]]
     node = helper.make_node(op, [n if n in feeds else "" for n in INPUTS[op]], named, name="node", **attributes)
     stored = {n: v for n, v in feeds.items() if fixed_lengths and n == "sequence_lens"}
     kinds = {n: helper.np_dtype_to_tensor_dtype(v.dtype) for n, v in feeds.items()}
     inputs = [
-        helper.make_tensor_value_info(n, kinds[n], ["a", "b", "c"] if n == "X" else v.shape)
+        helper.make_tensor_value_info(n, kinds[n], sizes if n == "X" else v.shape)
         for n, v in feeds.items()
         if n not in stored
     ]

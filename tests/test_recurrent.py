@@ -38,10 +38,13 @@ def wide(feeds: Arrays) -> Arrays:
     return {n: v.astype(np.float64) if v.dtype == np.float32 else v for n, v in feeds.items()}
 
 
-def check(op: str, feeds: Arrays, attributes: dict, outputs: list[str], fixed_lengths: bool = False) -> Arrays:
+def check(
+    op: str, feeds: Arrays, attributes: dict, outputs: list[str], fixed_lengths: bool = False,
+    sizes: tuple[int | str, ...] = ("a", "b", "c")
+) -> Arrays:  # fmt: skip
     """The gradients in float64, compared with differences in a random direction each, and in float32."""
     double, rng = wide(feeds), np.random.default_rng(2)
-    proto = model(op, double, attributes, outputs, fixed_lengths)
+    proto = model(op, double, attributes, outputs, fixed_lengths, sizes)
     wrt = [n for n in feeds if n != "sequence_lens"]
     given = {n: v for n, v in double.items() if not (fixed_lengths and n == "sequence_lens")}
     cts = cotangents(proto, given)
@@ -56,7 +59,7 @@ def check(op: str, feeds: Arrays, attributes: dict, outputs: list[str], fixed_le
         assert abs(terms.sum() - want) <= 1e-7 * max(np.abs(terms).sum(), 1), f"{name}: {terms.sum()}, not {want}"
     if not attributes.get("layout"):
         single = {n: v.astype(np.float32) if v.dtype == np.float64 else v for n, v in {**given, **seeds}.items()}
-        narrow = gradient(model(op, feeds, attributes, outputs, fixed_lengths), wrt, outputs)
+        narrow = gradient(model(op, feeds, attributes, outputs, fixed_lengths, sizes), wrt, outputs)
         results = Evaluator(narrow, strict=True)(single)
         for name in wrt:
             scale = np.abs(gradients[name]).max(initial=1e-2)
@@ -73,6 +76,48 @@ def test_everything_at_random(op, seed):
         feeds, attributes = batch_first(feeds), {**attributes, "layout": 1}
     outputs = [n for n in OUTPUTS[op] if rng.random() < 0.6] or [OUTPUTS[op][-1]]
     check(op, feeds, attributes, outputs, fixed_lengths=bool(rng.integers(2)))
+
+
+BATCH, HIDDEN = 2048, 5  # with three inputs, large enough for the saved forms
+
+
+def saves(proto: onnx.ModelProto, wrt: list[str], of: list[str]) -> bool:
+    """Whether the gates come out of the forward pass: then no node of the op is left, and none computes them again."""
+    nodes = gradient(proto, wrt, of).graph.node
+    assert any("_fwd" in n.name for n in nodes) == (not any(n.op_type in GATES for n in nodes))
+    return any("_vjp__saved" in n.name for n in nodes)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("op", ["GRU", "LSTM"])
+def test_a_large_layer_saves_its_gates(op, seed):
+    """For any number of steps: the saved form needs to know how much a step computes, and not how many there are."""
+    feeds, attributes = draw(op, seed, batch=BATCH, hidden=HIDDEN)
+    feeds.pop("sequence_lens", None)
+    attributes = {n: attributes[n] for n in ("hidden_size", "direction")}
+    attributes |= {"linear_before_reset" if op == "GRU" else "input_forget": seed % 2}
+    outputs = [n for k, n in enumerate(OUTPUTS[op]) if seed >> k & 1] or OUTPUTS[op]
+    sizes = ("steps", BATCH, 3)
+    assert saves(model(op, feeds, attributes, outputs, sizes=sizes), ["X", "W"], outputs)
+    check(op, feeds, attributes, outputs, sizes=sizes)
+
+
+@pytest.mark.parametrize("op", ["GRU", "LSTM"])
+def test_a_layer_that_is_small_or_unusual_is_left_as_it_is(op):
+    feeds, _ = draw(op, 3, batch=BATCH, hidden=HIDDEN)
+    feeds = {n: v[:1] if n in "WR" else v for n, v in feeds.items() if n in "XWR"}
+    plain, sizes, defaults = {"hidden_size": HIDDEN}, (4, BATCH, 3), ["Sigmoid", "Tanh", "Tanh"][: GATES[op] - 1]
+
+    def saved(given: Arrays, attributes: dict, sizes: tuple[int | str, ...] = sizes) -> bool:
+        return saves(model(op, given, attributes, ["Y"], sizes=sizes), ["X"], ["Y"])
+
+    assert saved(feeds, plain) and saved(feeds, {**plain, "activations": defaults})
+    assert not saved(feeds, plain, (4, "batch", 3))
+    assert not saved({**feeds, "X": feeds["X"][:, :4]}, plain, (4, 4, 3))
+    assert not saved({**feeds, "sequence_lens": np.full(BATCH, 2, np.int32)}, plain)
+    assert not saved(feeds, {**plain, "clip": 3.0})
+    assert not saved(feeds, {**plain, "activations": ["HardSigmoid", *defaults[1:]]})
+    assert not saved({**feeds, "X": feeds["X"].swapaxes(0, 1)}, {**plain, "layout": 1}, (BATCH, 4, 3))
 
 
 @pytest.mark.parametrize("direction", ["forward", "reverse"])

@@ -13,6 +13,7 @@ from onnxscript import script
 from onnxscript.values import Opset
 
 import gradgen
+from gradgen.engine.conditions import holds
 from gradgen.engine.registry import Registry, registered
 from gradgen.engine.rows import Form, Row
 from gradgen.rules.lang import op, traced
@@ -233,6 +234,11 @@ def test_the_first_form_whose_condition_is_known_to_hold_is_taken(when, nodes):
     assert rules == ({"special"} if nodes == 2 else {"general"})
     x = np.array([0, 1, 2], np.float32)
     np.testing.assert_allclose(run(result, x=x, grad_y=np.ones(3, np.float32))["grad_x"], np.exp(x), rtol=1e-6)
+
+
+def test_a_condition_may_ask_whether_an_attribute_is_there():
+    assert holds("given(clip)", {"X": None}, {"clip": 0.0}) and not holds("given(clip) or given(X)", {"X": None}, {})
+    assert holds("not given(clip)", {"X": None}, {}) and not holds("not given(clip)", {"X": None}, {"clip": 0.0})
 
 
 def test_a_pair_stands_in_for_the_node_on_differentiated_paths_alone():

@@ -3,12 +3,12 @@
     rank(B) == 2 and all_eq(pads, 0) and dim(W, 1) <= 4 and const(Y) == 2
 
 Names are attributes. `rank(X)`, `dim(X, i)`, `size(X)`, `dtype(X)`, `const(X)` read what is known of a formal,
-`known(X)` tells whether it has a constant content, `given(X)` whether it is there, `static(X)` whether all its sizes
-are known, `same(X, Y)` whether two shapes are known to be equal, `all_eq(list, n)` whether every element equals n,
-`selected(Y)` whether a later node may leave out elements of an output (a Where with a constant, say), so that its cotangent
-is exactly zero where the output is NaN, `transposed` whether the form is applied in order to be transposed, to derive
-tangents, `pushed` whether the call derives tangents and no gradient, which may compute the same, `portable` whether the
-model is to run on other engines than onnxruntime too.
+`known(X)` tells whether it has a constant content, `given(X)` whether it is there (or an attribute is), `static(X)`
+whether all its sizes are known, `same(X, Y)` whether two shapes are known to be equal, `all_eq(list, n)` whether every
+element equals n, `selected(Y)` whether a later node may leave out elements of an output (a Where with a constant, say),
+so that its cotangent is exactly zero where the output is NaN, `transposed` whether the form is applied in order to be
+transposed, to derive tangents, `pushed` whether the call derives tangents and no gradient, which may compute the same,
+`portable` whether the model is to run on other engines than onnxruntime too.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _evaluate(node: ast.expr, values: Mapping[str, Any], attributes: Mapping[str
                 left = right
             return True
         case ast.Call(func=ast.Name(id=name)):
-            return _call(name, node.args, sub, values)
+            return _call(name, node.args, sub, values, attributes)
         case ast.Name():
             value = attributes.get(node.id)
             if value is None:
@@ -191,14 +191,14 @@ def _compare(comparison: ast.cmpop, left: Any, right: Any) -> bool:
             return left >= right
 
 
-def _call(name: str, args: list[ast.expr], sub: Any, values: Mapping[str, Any]) -> Any:
+def _call(name: str, args: list[ast.expr], sub: Any, values: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
     if name == "len":
         return len(sub(args[0]))
     if name == "all_eq":
         return all(item == sub(args[1]) for item in sub(args[0]))
     value = values.get(args[0].id) if isinstance(args[0], ast.Name) else None
     if name == "given":
-        return value is not None
+        return value is not None or (isinstance(args[0], ast.Name) and attributes.get(args[0].id) is not None)
     if not isinstance(value, Value):
         raise _UnknownError
     if name == "known":

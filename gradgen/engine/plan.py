@@ -32,7 +32,7 @@ class Step:
         inputs, outputs: its operands and results; those of the pair where one stands in.
         attributes: its attributes with every default bound.
         wanted: results `d<input>` to compute; for a variadic formal the positions.
-        residuals: what the pair computes beside the op's outputs, by name.
+        residuals: what the pair computes beside the node's outputs, by name.
         active: the values of the graph that carry a derivative.
         sources: those whose cotangents are the result.
     """
@@ -273,12 +273,12 @@ def _stand_in(step: Step, graph: ir.Graph, linker: Linker, replaced: dict[ir.Val
     before = linker.anchored(node)
     results = before.forward(form, arguments, step.attributes, keep, step.origin)
     for index, formal in enumerate(step.row.outputs):
-        if index < len(node.outputs) and formal in results:
+        if index < len(node.outputs) and _exists(node.outputs[index]) and formal in results:
             old = node.outputs[index]
             step.outputs[index] = replaced[old] = replace_value(old, results[formal], linker, graph)
             if old in step.active:  # one set for all steps
                 step.active.add(replaced[old])
-    step.residuals = {n: v for n, v in results.items() if n not in step.row.formals}
+    step.residuals = {n: v for n, v in results.items() if step.operand(n) is None}
     remove_node(node)
 
 

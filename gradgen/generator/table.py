@@ -245,7 +245,7 @@ def _check_condition(when: str | None, where: str, known: set[str], schema: Any,
         return
     try:
         named, attributes = conditions.names(when)
-        if strangers := sorted((named - known) | (attributes - set(schema.attributes))):
+        if strangers := sorted((named - known - set(schema.attributes)) | (attributes - set(schema.attributes))):
             problems.add(where, f"condition '{when}' names {strangers}, which are no formal or attribute")
     except GradientError as error:
         problems.add(where, str(error))

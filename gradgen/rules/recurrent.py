@@ -1,9 +1,11 @@
 """Rules of RNN, GRU and LSTM.
 
-The forward node stays as it is. The hidden states are its output Y, so that the gates of all steps are recomputed at
-once; LSTM's cell states come out of a light Scan. What each step's cotangents are multiplied by is computed for all
-steps at once too, so that the backward Scan does no more than products and sums, and the gradients of the weights are
-one product over all steps. Everything in between is laid out as [steps, batch, …], and one direction at a time.
+In the general form the forward node stays as it is. The hidden states are its output Y, so that the gates of all steps
+are recomputed at once; LSTM's cell states come out of a light Scan. In the saved form of GRU and LSTM a Scan stands in
+for the forward node and hands out the gates: where a step is large, that costs less than to compute them twice. What
+each step's cotangents are multiplied by is computed for all steps at once too, so that the backward Scan does no more
+than products and sums, and the gradients of the weights are one product over all steps. Everything in between is laid
+out as [steps, batch, …], and one direction at a time.
 """
 
 from __future__ import annotations
@@ -11,14 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gradgen.rules.lang import op, scan, traced
+from gradgen.rules.lang import op, traced
 from gradgen.rules.library import zeros_like
 from gradgen.rules.recurrent_layer import (
+    Activation,
     Direction,
     activations_of,
+    before,
     directions,
+    each,
     gate,
     gathered,
+    handed_out,
     product,
     reduced,
     split,
@@ -80,16 +86,21 @@ def gru_vjp(dY, dY_h, X, W, R, B, sequence_lens, initial_h, Y, *,
     return gathered([cell(layer, clip) for layer in layers], layout)[:5]
 
 
-def _gru(layer: Direction, clip: float | None) -> dict[str, Any]:
+def _gru(layer: Direction, clip: float | None, saved: Sequence[Any] | None = None) -> dict[str, Any]:
     """n = g(x·Wnᵀ + (r·h)·Rnᵀ + b)."""
     h = layer.before
     Rz, Rr, Rn = split(layer.R, 3, axis=0)
     Rzr = op.Concat(Rz, Rr, axis=0)
-    xz, xr, xn = split(_biased(layer.projected(), layer.B), 3)
-    hz, hr = split(op.MatMul(h, op.Transpose(Rzr, perm=[1, 0])), 2)
-    z, dz = gate(layer.functions[0], xz + hz, clip)
-    r, dr = gate(layer.functions[0], xr + hr, clip)
-    n, dn = gate(layer.functions[1], xn + op.MatMul(r * h, op.Transpose(Rn, perm=[1, 0])), clip)
+    if saved is None:
+        xz, xr, xn = split(_biased(layer.projected(), layer.B), 3)
+        hz, hr = split(op.MatMul(h, op.Transpose(Rzr, perm=[1, 0])), 2)
+        z, dz = gate(layer.functions[0], xz + hz, clip)
+        r, dr = gate(layer.functions[0], xr + hr, clip)
+        inner = r * h
+        n, dn = gate(layer.functions[1], xn + op.MatMul(inner, op.Transpose(Rn, perm=[1, 0])), clip)
+    else:
+        z, r, n, inner = saved
+        dz, dr, dn = _slopes((layer.functions[0], z), (layer.functions[0], r), (layer.functions[1], n))
     sequences = [layer.within(dn * (1.0 - z)), layer.within(dz * (h - n)), dr * h, r, layer.kept(z)]
 
     def step(states: list[Any], elements: list[Any]) -> Any:
@@ -103,21 +114,25 @@ def _gru(layer: Direction, clip: float | None) -> dict[str, Any]:
     (dh,), (dzr, dn) = layer.reverse(step, [layer.last_h], sequences)
     gates = op.Concat(dzr, dn, axis=-1)
     found = _weights(layer, gates, gates, h)
-    found["R"] = op.Concat(product(dzr, h), product(dn, r * h), axis=0)
+    found["R"] = op.Concat(product(dzr, h), product(dn, inner), axis=0)
     return {**found, "initial_h": dh}
 
 
-def _gru_late(layer: Direction, clip: float | None) -> dict[str, Any]:
+def _gru_late(layer: Direction, clip: float | None, saved: Sequence[Any] | None = None) -> dict[str, Any]:
     """n = g(x·Wnᵀ + bx + r·(h·Rnᵀ + bh)): the reset gate is applied to the product."""
     h = layer.before
-    inputs, state = layer.projected(), op.MatMul(h, op.Transpose(layer.R, perm=[1, 0]))
-    if layer.B is not None:
-        bx, bh = split(layer.B, 2)
-        inputs, state = inputs + bx, state + bh
-    (xz, xr, xn), (hz, hr, hn) = split(inputs, 3), split(state, 3)
-    z, dz = gate(layer.functions[0], xz + hz, clip)
-    r, dr = gate(layer.functions[0], xr + hr, clip)
-    n, dn = gate(layer.functions[1], xn + r * hn, clip)
+    if saved is None:
+        inputs, state = layer.projected(), op.MatMul(h, op.Transpose(layer.R, perm=[1, 0]))
+        if layer.B is not None:
+            bx, bh = split(layer.B, 2)
+            inputs, state = inputs + bx, state + bh
+        (xz, xr, xn), (hz, hr, hn) = split(inputs, 3), split(state, 3)
+        z, dz = gate(layer.functions[0], xz + hz, clip)
+        r, dr = gate(layer.functions[0], xr + hr, clip)
+        n, dn = gate(layer.functions[1], xn + r * hn, clip)
+    else:
+        z, r, n, hn = saved
+        dz, dr, dn = _slopes((layer.functions[0], z), (layer.functions[0], r), (layer.functions[1], n))
     of_n = layer.within(dn * (1.0 - z))
     of_zr = op.Concat(layer.within(dz * (h - n)), of_n * hn * dr, axis=-1)
     sequences = [op.Concat(of_zr, of_n * r, axis=-1), layer.kept(z)]
@@ -129,6 +144,57 @@ def _gru_late(layer: Direction, clip: float | None) -> dict[str, Any]:
     (dh,), (gates, cts) = layer.reverse(step, [layer.last_h], sequences)
     of_x = op.Concat(cts, cts, cts, axis=-1) * op.Concat(of_zr, of_n, axis=-1)
     return {**_weights(layer, of_x, gates, h), "initial_h": dh}
+
+
+def _slopes(*gates: tuple[Activation, Any]) -> list[Any]:
+    """The derivatives of activations by their values."""
+    return [activation.slope(None, y) for activation, y in gates]
+
+
+@traced("Y", "Y_h", "z", "r", "n", "inner")
+def gru_fwd(X, W, R, B, initial_h, *, direction, linear_before_reset):
+    """The layer with its default activations; saves the gates of each step [directions, steps, batch, hidden], and what
+    is multiplied: r·h, or with the reset after the product, h·Rnᵀ + b."""
+    inputs = {"X": X, "W": W, "R": R, "B": B, "initial_h": initial_h}
+    functions = activations_of(["Sigmoid", "Tanh"], 2, direction, None, None)
+    layers = directions([None, None], inputs, None, functions, direction, 0)
+    return handed_out([_gru_gates(layer, bool(linear_before_reset)) for layer in layers])
+
+
+def _gru_gates(layer: Direction, late: bool) -> tuple[list[Any], list[Any]]:
+    size = 2 if not late else 3
+    at_once, apart = layer.R, None
+    if not late:
+        Rz, Rr, apart = split(layer.R, 3, axis=0)
+        at_once, apart = op.Concat(Rz, Rr, axis=0), op.Transpose(apart, perm=[1, 0])
+    at_once = op.Transpose(at_once, perm=[1, 0])
+    bx, bh = [None, None] if layer.B is None else split(layer.B, 2)
+    inputs = total([layer.projected(), bx, None if late else bh])
+
+    def step(states: list[Any], elements: list[Any]) -> Any:
+        (h,) = states
+        xz, xr, xn = split(elements[0], 3)
+        hz, hr, *rest = split(total([op.MatMul(h, at_once), bh if late else None]), size)
+        z, r = op.Sigmoid(xz + hz), op.Sigmoid(xr + hr)
+        inner = rest[0] if late else r * h
+        n = op.Tanh(xn + (r * inner if late else op.MatMul(inner, apart)))
+        h = n + z * (h - n)
+        return [h], [h, z, r, n, inner]
+
+    return layer.forward(step, [layer.initial_h], [inputs])
+
+
+@traced("dX", "dW", "dR", "dB", "dinitial_h")
+def gru_vjp__saved(
+    dY, dY_h, X, W, R, B, initial_h, Y, z, r, n, inner, *, direction, linear_before_reset
+):  # fmt: skip
+    """As the general form, of the gates that the forward pass has saved."""
+    inputs = {"X": X, "W": W, "R": R, "B": B, "initial_h": initial_h}
+    functions = activations_of(["Sigmoid", "Tanh"], 2, direction, None, None)
+    layers = directions([dY, dY_h], inputs, Y, functions, direction, 0)
+    cell = _gru_late if linear_before_reset else _gru
+    saved = zip(*(each(x, 0, len(layers)) for x in (z, r, n, inner)), strict=True)
+    return gathered([cell(layer, None, s) for layer, s in zip(layers, saved, strict=True)], 0)[:5]
 
 
 @traced("dX", "dW", "dR", "dB", "dinitial_h", "dinitial_c", "dP")
@@ -144,31 +210,34 @@ def lstm_vjp(dY, dY_h, dY_c, X, W, R, B, sequence_lens, initial_h, initial_c, P,
     return gathered([_lstm(layer, clip, bool(input_forget)) for layer in layers], layout)
 
 
-def _lstm(layer: Direction, clip: float | None, coupled: bool) -> dict[str, Any]:
-    inputs = layer.projected() + op.MatMul(layer.before, op.Transpose(layer.R, perm=[1, 0]))
-    ai, ao, af, ag = split(_biased(inputs, layer.B), 4)
+def _lstm(layer: Direction, clip: float | None, coupled: bool, saved: Sequence[Any] | None = None) -> dict[str, Any]:
     pi, po, pf = [None] * 3 if layer.P is None else split(layer.P, 3)
     act, act_g, act_h = layer.functions
+    if saved is None:
+        inputs = layer.projected() + op.MatMul(layer.before, op.Transpose(layer.R, perm=[1, 0]))
+        ai, ao, af, ag = split(_biased(inputs, layer.B), 4)
 
-    def peep(x: Any, p: Any, c: Any) -> Any:
-        return x if p is None else x + p * c
+        def enter(c: Any, ai: Any, af: Any) -> tuple[Any, Any, Any, Any]:
+            """The input and forget gates with their derivatives; coupled, the latter's is part of the former's."""
+            i, di = gate(act, _peep(ai, pi, c), clip)
+            return (i, di, 1.0 - i, None) if coupled else (i, di, *gate(act, _peep(af, pf, c), clip))
 
-    def enter(c: Any, ai: Any, af: Any) -> tuple[Any, Any, Any, Any]:
-        """The input and forget gates with their derivatives; coupled, the latter's is part of the former's."""
-        i, di = gate(act, peep(ai, pi, c), clip)
-        return (i, di, 1.0 - i, None) if coupled else (i, di, *gate(act, peep(af, pf, c), clip))
-
-    g, dg = gate(act_g, ag, clip)
-    c_before, c = _cells(layer, enter, ai, af, g)
-    i, di, f, df = enter(c_before, ai, af)
-    o, do = gate(act, peep(ao, po, c), clip)
+        g, dg = gate(act_g, ag, clip)
+        c_before, c = _cells(layer, enter, ai, af, g)
+        i, di, f, df = enter(c_before, ai, af)
+        o, do = gate(act, _peep(ao, po, c), clip)
+    else:
+        i, o, f, g, c = saved
+        c_before = before(c, layer.initial_c, None, layer.backward)
+        di, do, df, dg = _slopes((act, i), (act, o), (act, f), (act_g, g))
+        df = None if coupled else df
     hc = act_h.value(c)
 
     of_o = layer.within(do * hc)
-    of_c = peep(layer.within(o * act_h.slope(c, hc)), po, of_o)
+    of_c = _peep(layer.within(o * act_h.slope(c, hc)), po, of_o)
     of_i = layer.within(di * (g - c_before if coupled else g))
     of_f = zeros_like(of_i) if df is None else layer.within(df * c_before)
-    keep = peep(peep(layer.kept(f), pi, of_i), None if coupled else pf, of_f)
+    keep = _peep(_peep(layer.kept(f), pi, of_i), None if coupled else pf, of_f)
     factors = op.Concat(of_i, of_o, of_f, layer.within(dg * i), axis=-1)
     handed = [] if layer.valid is None else [1.0 - layer.valid]
 
@@ -183,6 +252,11 @@ def _lstm(layer: Direction, clip: float | None, coupled: bool) -> dict[str, Any]
         gi, go, gf, _ = split(gates, 4)
         found["P"] = op.Concat(reduced(gi * c_before), reduced(go * c), reduced(gf * c_before), axis=0)
     return found
+
+
+def _peep(x: Any, p: Any, c: Any) -> Any:
+    """What is added through a peephole of the cell."""
+    return x if p is None else x + p * c
 
 
 def _cells(layer: Direction, enter: Callable[..., Any], ai: Any, af: Any, g: Any) -> tuple[Any, Any]:
@@ -203,4 +277,44 @@ def _cells(layer: Direction, enter: Callable[..., Any], ai: Any, af: Any, g: Any
             new = c + elements[3] * (new - c) if layer.valid is not None else new
         return [new], [c, new]
 
-    return tuple(scan(step, [layer.initial_c], sequences, reverse=layer.backward)[1])
+    return tuple(layer.forward(step, [layer.initial_c], sequences)[1])
+
+
+@traced("Y", "Y_h", "Y_c", "i", "o", "f", "g", "c")
+def lstm_fwd(X, W, R, B, initial_h, initial_c, P, *, direction, input_forget):
+    """The layer with its default activations; saves the gates and the cell after each step [directions, steps, batch,
+    hidden]."""
+    inputs = {"X": X, "W": W, "R": R, "B": B, "initial_h": initial_h, "initial_c": initial_c, "P": P}
+    functions = activations_of(["Sigmoid", "Tanh", "Tanh"], 3, direction, None, None)
+    layers = directions([None, None, None], inputs, None, functions, direction, 0)
+    return handed_out([_lstm_gates(layer, bool(input_forget)) for layer in layers])
+
+
+def _lstm_gates(layer: Direction, coupled: bool) -> tuple[list[Any], list[Any]]:
+    R = op.Transpose(layer.R, perm=[1, 0])
+    pi, po, pf = [None] * 3 if layer.P is None else split(layer.P, 3)
+
+    def step(states: list[Any], elements: list[Any]) -> Any:
+        h, c = states
+        ai, ao, af, ag = split(op.MatMul(h, R) + elements[0], 4)
+        i, g = op.Sigmoid(_peep(ai, pi, c)), op.Tanh(ag)
+        f = 1.0 - i if coupled else op.Sigmoid(_peep(af, pf, c))
+        c = f * c + i * g
+        o = op.Sigmoid(_peep(ao, po, c))
+        h = o * op.Tanh(c)
+        return [h, c], [h, i, o, f, g, c]
+
+    return layer.forward(step, [layer.initial_h, layer.initial_c], [_biased(layer.projected(), layer.B)])
+
+
+@traced("dX", "dW", "dR", "dB", "dinitial_h", "dinitial_c", "dP")
+def lstm_vjp__saved(
+    dY, dY_h, dY_c, X, W, R, B, initial_h, initial_c, P, Y, i, o, f, g, c, *, direction, input_forget
+):  # fmt: skip
+    """As the general form, of the gates and cells that the forward pass has saved."""
+    inputs = {"X": X, "W": W, "R": R, "B": B, "initial_h": initial_h, "initial_c": initial_c, "P": P}
+    functions = activations_of(["Sigmoid", "Tanh", "Tanh"], 3, direction, None, None)
+    layers = directions([dY, dY_h, dY_c], inputs, Y, functions, direction, 0)
+    saved = zip(*(each(x, 0, len(layers)) for x in (i, o, f, g, c)), strict=True)
+    found = [_lstm(layer, None, bool(input_forget), s) for layer, s in zip(layers, saved, strict=True)]
+    return gathered(found, 0)

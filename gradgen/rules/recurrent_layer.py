@@ -165,8 +165,8 @@ class Direction:
     Attributes:
         W, R, B, P: the parameters; B and P may be None.
         X: the input [steps, batch, input]. Where sequences are shorter, 0.
-        before: the hidden state before each step.
-        initial_c: the cell state before the first step.
+        before: the hidden state before each step; None in a forward pass.
+        initial_h, initial_c: the states before the first step.
         ct: the cotangent of each step's hidden state, or None.
         last_h, last_c: the cotangents of the last states, never None.
         functions: its activations.
@@ -180,6 +180,7 @@ class Direction:
     P: Any
     X: Any
     before: Any
+    initial_h: Any
     initial_c: Any
     ct: Any
     last_h: Any
@@ -199,6 +200,10 @@ class Direction:
     def projected(self) -> Any:
         """The part of the gates' inputs that the step's input gives, without bias."""
         return op.MatMul(self.X, op.Transpose(self.W, perm=[1, 0]))
+
+    def forward(self, step: Callable[..., Any], states: list[Any], sequences: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Scan in the direction of the layer."""
+        return scan(step, states, sequences, reverse=self.backward)
 
     def reverse(self, step: Callable[..., Any], states: list[Any], sequences: list[Any]) -> tuple[list[Any], list[Any]]:
         """Scan against the direction of the layer. The first of the sequences that the step gets is the cotangent."""
@@ -224,7 +229,7 @@ def directions(
     Args:
         cotangents: of Y, Y_h and, for LSTM, Y_c.
         inputs: the node's inputs by name; those that an op does not have may be left out.
-        Y: the hidden states after all steps; 0 beyond the end of a sequence.
+        Y: the hidden states after all steps, 0 beyond the end of a sequence; None in a forward pass.
         functions: the activations of all directions.
         direction, layout: the attributes.
     """
@@ -252,12 +257,12 @@ def directions(
     for d, (*parts, y, dy) in enumerate(
         zip(*(each(x, 0, count) for x in split_first), each(Y, 1, count), each(ct, 1, count), strict=True)
     ):
-        W, R, B, P, first_h, *rest = parts
-        first_c, end_h, end_c = [zeros if x is None else x for x in rest]
+        W, R, B, P, *rest = parts
+        first_h, first_c, end_h, end_c = [zeros if x is None else x for x in rest]
         backward, size = direction == "reverse" or d == 1, len(functions) // count
-        before = _before(y, zeros if first_h is None else first_h, valid, backward)
+        h = None if y is None else before(y, first_h, valid, backward)
         mine = functions[d * size : (d + 1) * size]
-        made.append(Direction(W, R, B, P, X, before, first_c, dy, end_h, end_c, mine, valid, backward))
+        made.append(Direction(W, R, B, P, X, h, first_h, first_c, dy, end_h, end_c, mine, valid, backward))
     return made
 
 
@@ -273,8 +278,8 @@ def _lengths(lengths: Any, X: Any) -> tuple[Any, Any, Any]:
     return op.CastLike(inside, X), inside, nonempty
 
 
-def _before(y: Any, initial: Any, valid: Any, backward: bool) -> Any:
-    """The hidden state before each step, from those after each."""
+def before(y: Any, initial: Any, valid: Any, backward: bool) -> Any:
+    """The state before each step, from those after each, which are 0 at steps that are not valid."""
     first = op.Unsqueeze(initial, [0])
     if not backward:
         return op.Slice(op.Concat(first, y, axis=0), [0], [-1], [0])
@@ -294,3 +299,14 @@ def gathered(found: Sequence[dict[str, Any]], layout: int) -> tuple[Any, ...]:
         result = None if parts[0] is None else joined(parts, 1 if layout and name.startswith("initial") else 0)
         results.append(result)
     return tuple(results)
+
+
+def handed_out(found: Sequence[tuple[list[Any], list[Any]]]) -> tuple[Any, ...]:
+    """The results of a node that saves: Y, its last states, and what is saved, [directions, steps, batch, …].
+
+    Args:
+        found: the last states and what was collected in each direction, hidden states first.
+    """
+    last, collected = zip(*found, strict=True)
+    Y, *saved = zip(*collected, strict=True)
+    return (joined(Y, 1), *(joined(parts, 0) for parts in (*zip(*last, strict=True), *saved)))
