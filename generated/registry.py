@@ -1565,6 +1565,15 @@ ROWS = (
         outputs=("output", "log_prob"),
         forms=(
             Form(
+                "softmaxcrossentropyloss_vjp__table",
+                "traced",
+                "gradgen.rules.loss",
+                ("doutput", "dlog_prob", "scores", "labels", "log_prob"),
+                ("dscores",),
+                attributes=("reduction", "ignore_index"),
+                when="rank(scores) == 2 and not given(weights) and dim(scores, 1) >= 1 and dim(scores, 1) <= 64 and (ignore_index < 0 and (dim(scores, 1) - ignore_index) * dim(scores, 1) <= 16384 or ignore_index >= dim(scores, 1) and (dim(scores, 1) + ignore_index + 1) * dim(scores, 1) <= 16384)",
+            ),
+            Form(
                 "softmaxcrossentropyloss_vjp",
                 "traced",
                 "gradgen.rules.loss",
@@ -1599,6 +1608,15 @@ ROWS = (
         inputs=("input", "target", "weight"),
         outputs=("loss",),
         forms=(
+            Form(
+                "negativeloglikelihoodloss_vjp__table",
+                "traced",
+                "gradgen.rules.loss",
+                ("dloss", "input", "target"),
+                ("dinput",),
+                attributes=("reduction", "ignore_index"),
+                when="rank(input) == 2 and not given(weight) and dim(input, 1) >= 1 and dim(input, 1) <= 64 and (ignore_index < 0 and (dim(input, 1) - ignore_index) * dim(input, 1) <= 16384 or ignore_index >= dim(input, 1) and (dim(input, 1) + ignore_index + 1) * dim(input, 1) <= 16384)",
+            ),
             Form(
                 "negativeloglikelihoodloss_vjp",
                 "traced",
@@ -3230,6 +3248,19 @@ ROWS = (
         outputs=("Y", "Y_h"),
         forms=(
             Form(
+                "gru_vjp__saved",
+                "traced",
+                "gradgen.rules.recurrent",
+                ("dY", "dY_h", "X", "W", "R", "B", "initial_h", "Y", "z", "r", "n", "inner"),
+                ("dX", "dW", "dR", "dB", "dinitial_h"),
+                attributes=("direction", "linear_before_reset"),
+                when="not portable and layout == 0 and not given(sequence_lens) and not given(clip) and (not given(activations) or activations in [['Sigmoid', 'Tanh'], ['Sigmoid', 'Tanh', 'Sigmoid', 'Tanh']]) and (dim(R, 2) * (dim(R, 2) + dim(W, 2)) >= 65536 or dim(X, 1) * dim(R, 2) * (dim(R, 2) + dim(W, 2)) >= 65536)",
+                fwd="gru_fwd",
+                fwd_reads=("X", "W", "R", "B", "initial_h"),
+                fwd_returns=("Y", "Y_h", "z", "r", "n", "inner"),
+                fwd_attributes=("direction", "linear_before_reset"),
+            ),
+            Form(
                 "gru_vjp",
                 "traced",
                 "gradgen.rules.recurrent",
@@ -3257,6 +3288,19 @@ ROWS = (
         inputs=("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P"),
         outputs=("Y", "Y_h", "Y_c"),
         forms=(
+            Form(
+                "lstm_vjp__saved",
+                "traced",
+                "gradgen.rules.recurrent",
+                ("dY", "dY_h", "dY_c", "X", "W", "R", "B", "initial_h", "initial_c", "P", "Y", "i", "o", "f", "g", "c"),
+                ("dX", "dW", "dR", "dB", "dinitial_h", "dinitial_c", "dP"),
+                attributes=("direction", "input_forget"),
+                when="not portable and layout == 0 and not given(sequence_lens) and not given(clip) and (not given(activations) or activations in [['Sigmoid', 'Tanh', 'Tanh'], ['Sigmoid', 'Tanh', 'Tanh', 'Sigmoid', 'Tanh', 'Tanh']]) and (dim(R, 2) * (dim(R, 2) + dim(W, 2)) >= 65536 or dim(X, 1) * dim(R, 2) * (dim(R, 2) + dim(W, 2)) >= 65536)",
+                fwd="lstm_fwd",
+                fwd_reads=("X", "W", "R", "B", "initial_h", "initial_c", "P"),
+                fwd_returns=("Y", "Y_h", "Y_c", "i", "o", "f", "g", "c"),
+                fwd_attributes=("direction", "input_forget"),
+            ),
             Form(
                 "lstm_vjp",
                 "traced",

@@ -92,6 +92,39 @@ SOFTMAXCROSSENTROPYLOSS = [
         {"scores": [4, 3], "labels": [0, 2, 1, 2], "@outputs": ["output", "log_prob"], "@of": ["log_prob"]},
         {},
     ),
+    Sample(
+        "", "SoftmaxCrossEntropyLoss", 1, 9, {"scores": [4, 3], "labels": [0, -100, 1, 2], "ignore_index": -100}, {}
+    ),
+    Sample(
+        "",
+        "SoftmaxCrossEntropyLoss",
+        1,
+        10,
+        {
+            "scores": [4, 3],
+            "labels": [0, 7, 1, 7],
+            "ignore_index": 7,
+            "reduction": "sum",
+            "@outputs": ["output", "log_prob"],
+        },
+        {},
+    ),
+    Sample(
+        "",
+        "SoftmaxCrossEntropyLoss",
+        1,
+        11,
+        {"scores": [3, 4], "labels": [-7, 2, 3], "ignore_index": -7, "reduction": "none"},
+        {},
+    ),
+    Sample(
+        "",
+        "SoftmaxCrossEntropyLoss",
+        1,
+        12,
+        {"scores": [3, 2], "labels": [2, 2, 2], "ignore_index": 2, "reduction": "sum"},
+        {},
+    ),
 ]
 
 
@@ -173,6 +206,33 @@ NEGATIVELOGLIKELIHOODLOSS = [
         1,
         7,
         {"input": [1, 3, 2, 1, 2], "target": [[[[0, 1]], [[2, 2]]]], "weight": {"shape": [3], "low": 0.2, "high": 2.0}},
+        {},
+    ),
+    Sample(
+        "", "NegativeLogLikelihoodLoss", 1, 8, {"input": [4, 3], "target": [0, -100, 1, 2], "ignore_index": -100}, {}
+    ),
+    Sample(
+        "",
+        "NegativeLogLikelihoodLoss",
+        1,
+        9,
+        {"input": [4, 3], "target": [0, 7, 1, 7], "ignore_index": 7, "reduction": "sum"},
+        {},
+    ),
+    Sample(
+        "",
+        "NegativeLogLikelihoodLoss",
+        1,
+        10,
+        {"input": [3, 4], "target": [-7, 2, 3], "ignore_index": -7, "reduction": "none"},
+        {},
+    ),
+    Sample(
+        "",
+        "NegativeLogLikelihoodLoss",
+        1,
+        11,
+        {"input": [3, 2], "target": [2, 2, 2], "ignore_index": 2, "reduction": "sum"},
         {},
     ),
 ]
