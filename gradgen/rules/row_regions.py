@@ -30,6 +30,8 @@ ALONG = {
     **dict.fromkeys(("Hardmax", "LayerNormalization", "LogSoftmax", "LpNormalization", "RMSNormalization"), -1),
     **{"Softmax": -1, "Concat": None, "Split": 0},
 }
+FIRST = REDUCTIONS | {"MatMul", "Expand"}  # what else these read has no rows
+BY_ROW = ELEMENTWISE | FIRST | ALONG.keys()
 VIEWS = frozenset(("Flatten", "Reshape", "Squeeze", "Unsqueeze"))
 
 
@@ -56,6 +58,7 @@ class Region:
 
 def regions(graph: ir.Graph, linker: Any) -> list[Region]:
     """The regions of a graph, in its order."""
+    batches: dict[ir.Value, Batch | None] = {}
     parents: dict[ir.Value, ir.Value] = {}
 
     def root(value: ir.Value) -> ir.Value:
@@ -65,26 +68,62 @@ def regions(graph: ir.Graph, linker: Any) -> list[Region]:
 
     found = []
     for node in graph:
-        values = _rows_of(node, linker)
+        if node.op_type not in BY_ROW or node.domain:
+            continue
+        values = _rows_of(node, linker, batches)
         if values:
             found.append((node, values))
             first = root(values[0])
             for value in values[1:]:
                 parents[root(value)] = first
-    regions: dict[ir.Value, Region] = {}
+    made: dict[ir.Value, Region] = {}
     for node, values in found:
         key = root(values[0])
-        region = regions.get(key)
+        region = made.get(key)
         if region is None:
-            region = regions[key] = Region(_batch(values[0]) or ())
+            region = made[key] = Region(batches[key] or ())
         region.nodes.append(node)
         region.values.update(dict.fromkeys(values))
-    return list(regions.values())
+    return list(made.values())
 
 
-def _batch(value: ir.Value | None) -> Batch | None:
+def _rows_of(node: ir.Node, linker: Any, batches: dict[ir.Value, Batch | None]) -> list[ir.Value]:
+    """The operands and results whose rows a node takes and gives alone; none if it is not of that kind.
+
+    `batches` is filled with the batches of the values that are looked at.
+    """
+
+    def batch_of(value: ir.Value) -> Batch | None:
+        if value not in batches:
+            batches[value] = _batch(value)
+        return batches[value]
+
+    op_type, operands, found = node.op_type, node.inputs, []
+    batch = batch_of(node.outputs[0])
+    if batch is None or not _alone(node, len(batch), linker):
+        return []
+    for value in operands[:1] if op_type in FIRST else operands:
+        if value is None:
+            continue
+        if value.shape is None:
+            return []
+        if len(value.shape) < 2:
+            continue
+        if batch_of(value) == batch:
+            found.append(value)
+        elif op_type not in ELEMENTWISE or unwidened(value) is None:
+            return []
+    for value in node.outputs:
+        if value.name:
+            if batch_of(value) != batch:
+                return []
+            found.append(value)
+    return found if len(found) > 1 else []
+
+
+def _batch(value: ir.Value) -> Batch | None:
     """All sizes of a value but the last, where there are several and one at most is open; none of all is 0."""
-    if value is None or value.shape is None or len(value.shape) < 3:
+    if value.shape is None or len(value.shape) < 3:
         return None
     *batch, width = ir_shape(value) or ()
     if not isinstance(width, int) or 0 in (*batch, width) or None in batch or "" in batch:
@@ -92,46 +131,15 @@ def _batch(value: ir.Value | None) -> Batch | None:
     return tuple(batch) if sum(isinstance(d, str) for d in batch) < 2 else None  # type: ignore[arg-type]
 
 
-def _rows_of(node: ir.Node, linker: Any) -> list[ir.Value]:
-    """The operands and results whose rows a node takes and gives alone; none if it is not of that kind."""
-    batch = _batch(node.outputs[0]) if node.outputs else None
-    if batch is None or node.domain:
-        return []
-    operands = node.inputs
+def _alone(node: ir.Node, last: int, linker: Any) -> bool:
+    """Whether a node with a result of which this is the last axis treats each row alone, for all that its op says."""
     if node.op_type == "MatMul":
-        if len(ir_shape(operands[1]) or ()) != 2:
-            return []
-        operands = operands[:1]
-    elif node.op_type in ALONG:
+        matrix = node.inputs[1]
+        return matrix is not None and matrix.shape is not None and len(matrix.shape) == 2
+    if node.op_type in ALONG:
         axis = node.attributes.get("axis")
-        if (ALONG[node.op_type] if axis is None else axis.as_int()) not in (-1, len(batch)):
-            return []
-    elif node.op_type in REDUCTIONS:
-        if not reduces(node, [len(batch)], True, linker):
-            return []
-        operands = operands[:1]
-    elif node.op_type == "Expand":
-        operands = operands[:1]
-    elif node.op_type not in ELEMENTWISE:
-        return []
-    found = []
-    for value in operands:
-        if value is None:
-            continue
-        if value.shape is None:
-            return []
-        if len(value.shape) < 2:
-            continue
-        if _batch(value) == batch:
-            found.append(value)
-        elif node.op_type not in ELEMENTWISE or unwidened(value) is None:
-            return []
-    for value in node.outputs:
-        if value.name:
-            if _batch(value) != batch:
-                return []
-            found.append(value)
-    return found if len(found) > 1 else []
+        return (ALONG[node.op_type] if axis is None else axis.as_int()) in (-1, last)
+    return node.op_type not in REDUCTIONS or reduces(node, [last], True, linker)
 
 
 def unwidened(value: ir.Value) -> ir.Value | None:
