@@ -12,6 +12,7 @@ import gradgen
 from gradgen.differences import jacobian_fd
 from gradgen.engine.inference import infer_shapes
 from gradgen.engine.prepare import infer
+from gradgen.engine.protos import imports, scopes
 from gradgen.engine.ranks import recover_ranks
 from gradgen.engine.registry import registered
 from gradgen.evaluate import Evaluator
@@ -164,7 +165,7 @@ def test_the_value_of_an_attention():
 
 def ranks_of(text, opset=21):
     proto = infer_shapes(parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]> {text}'))
-    while recover_ranks(proto):
+    while recover_ranks(list(scopes(proto.graph)), imports(proto)):
         proto = infer_shapes(proto)
     return {
         v.name: len(v.type.tensor_type.shape.dim)

@@ -57,19 +57,18 @@ def conform(value: ir.Value, like: ir.Value, label: str, hint: str = "") -> None
     Raises:
         MisfitError: a known type, rank or size contradicts that of `like`.
     """
-    if value.type is like.type and value.shape is like.shape:
+    kind, agree = like.type, _same_shape(value.shape, like.shape)
+    if value.type is kind and value.shape is like.shape:
         return
-    own, wanted = ir_shape(value), ir_shape(like)
     # Elements of a sequence may differ in shape: what is known of one of them contradicts nothing.
-    tensor = isinstance(like.type, ir.TensorType) or like.type is None
-    if _other_type(value.type, like.type) or (tensor and own != wanted and contradict(own, wanted)):
-        raise MisfitError(
-            f"{label} gives {_written(value, own)} for '{like.name}', which is {_written(like, wanted)}{hint}"
-        )
+    tensor = isinstance(kind, ir.TensorType) or kind is None
+    own, wanted = (None, None) if agree else (ir_shape(value), ir_shape(like))
+    if _other_type(value.type, kind) or (tensor and contradict(own, wanted)):
+        raise MisfitError(f"{label} gives {_written(value)} for '{like.name}', which is {_written(like)}{hint}")
     if value.producer() is None:
         return
-    value.type = like.type or value.type
-    if tensor and own == wanted:
+    value.type = kind or value.type
+    if tensor and agree:
         return
     if not tensor:
         value.shape = like.shape if like.shape is not None else value.shape
@@ -79,13 +78,19 @@ def conform(value: ir.Value, like: ir.Value, label: str, hint: str = "") -> None
         value.shape = like.shape if merged == wanted else ir.Shape(merged)
 
 
+def _same_shape(one: ir.Shape | None, other: ir.Shape | None) -> bool:
+    """Whether two shapes say the same; to ask is faster than to write them down."""
+    return one is other or (one is not None and other is not None and one.dims == other.dims)
+
+
 def _other_type(one: ir.TypeProtocol | None, other: ir.TypeProtocol | None) -> bool:
     if one is None or other is None:
         return False
     return type(one) is not type(other) or one.dtype != other.dtype
 
 
-def _written(value: ir.Value, shape: Shape | None) -> str:
+def _written(value: ir.Value) -> str:
+    shape = ir_shape(value)
     kind = "a value of unknown type" if value.type is None else value.type.dtype.name.lower()
     if value.type is not None and not isinstance(value.type, ir.TensorType):
         kind = f"{type(value.type).__name__.removesuffix('Type').lower()} of {kind}"

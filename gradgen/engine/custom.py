@@ -56,8 +56,10 @@ def add_functions(model: ir.Model, rules: Rules) -> None:
     pending = [model.graph, *(f.graph for f in model.functions.values())]
     while pending:
         for node in every_node(pending.pop()):
+            if not node.domain:
+                continue
             key = (node.domain, node.op_type, node.overload)
-            if not node.domain or key in model.functions:
+            if key in model.functions:
                 continue
             if node.domain == DOMAIN:  # a library function that a body calls
                 model.functions[key] = _copy(rules.registry.body(node.op_type), rules)

@@ -18,16 +18,18 @@ _DECLARED, _MIXED = "existing", "has inconsistent type"
 _INSIDE = "Inference error(s)"
 
 
-def check_declarations(proto: onnx.ModelProto) -> None:
+def check_declarations(proto: onnx.ModelProto) -> onnx.ModelProto | None:
     """Refuse a model that declares types which contradict those that onnx infers.
+
+    Returns:
+        what onnx infers of the model, as it does where it is lenient too; None where that is less than all.
 
     Raises:
         GradientError: that lists the values whose declared type is wrong, or names the op whose inputs do not agree.
     """
     for check_type in (True, False):
         try:
-            propagated(proto, check_type=check_type, strict_mode=True)
-            return
+            return propagated(proto, check_type=check_type, strict_mode=True)
         except _ERRORS as error:
             text = " ".join(str(error).split())
         if check_type and _MIXED in text and _INSIDE not in text:
@@ -35,6 +37,7 @@ def check_declarations(proto: onnx.ModelProto) -> None:
         if _DECLARED in text and (wrong := _wrong(proto)):
             more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
             raise GradientError(f"the model declares types that its nodes do not compute: {', '.join(wrong[:5])}{more}")
+    return None
 
 
 def _wrong(proto: onnx.ModelProto) -> list[str]:

@@ -57,7 +57,9 @@ class Flow:
 
 def structural_form(row: Row | None):
     """The structural form of a row, or None."""
-    return None if row is None else next((f for f in row.forms if f.kind == "structural"), None)
+    if row is None or not row.structural:
+        return None
+    return next(f for f in row.forms if f.kind == "structural")
 
 
 def flows_of(node: ir.Node, row: Row | None) -> list[Flow]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import onnx
@@ -10,7 +11,7 @@ import onnx_ir as ir
 
 from gradgen.engine.defaults import default_attributes
 from gradgen.engine.inference import type_proto
-from gradgen.engine.protos import Scope, all_nodes, imports, scopes
+from gradgen.engine.protos import Scope, all_nodes, imports
 from gradgen.engine.registry import Registry, Rules
 from gradgen.engine.rows import Row
 from gradgen.engine.shaping import value_of
@@ -28,8 +29,9 @@ SMALL = 64
 def move_strays(proto: onnx.ModelProto, registry: Registry) -> None:
     """Give the nodes of the standard domain that the standard does not know, and a row does, a domain of their own."""
     rules = Rules(registry, imports(proto))
-    unknown = [n for n in all_nodes(proto.graph) if not n.domain and not _has_schema(n.op_type, rules.opset)]
-    moved = [n for n in unknown if rules.find(STRAY, n.op_type) is not None]
+    nodes = [(n.op_type, n) for n in all_nodes(proto.graph) if not n.domain]
+    unknown = {op for op in {op for op, _ in nodes} if not _has_schema(op, rules.opset)}
+    moved = [n for op, n in nodes if op in unknown and rules.find(STRAY, op) is not None]
     for node in moved:
         node.domain = STRAY
     if moved:
@@ -44,11 +46,10 @@ def _has_schema(op_type: str, version: int) -> bool:
     return True
 
 
-def fill_bodies(proto: onnx.ModelProto, registry: Registry) -> bool:
+def fill_bodies(known: Sequence[Scope], rules: Rules) -> bool:
     """Give outputs without an inferred shape the type that their op's forward body gives; whether there were any."""
-    rules = Rules(registry, imports(proto))
     found = False
-    for scope in scopes(proto.graph):
+    for scope in known:
         for node in scope.graph.node:
             row = rules.of(node) if node.domain else None
             if row is not None and (row.forward or row.straight_through):

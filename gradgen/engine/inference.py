@@ -60,20 +60,20 @@ def set_type(value: Value, proto: onnx.TypeProto) -> None:
         value.shape = tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim)
 
 
-def infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
+def infer_shapes(proto: onnx.ModelProto, inferred: onnx.ModelProto | None = None) -> onnx.ModelProto:
     """onnx's shape inference without what it gets wrong.
 
     It makes sizes of 0 of unknown ones (Attention's total length): a result of size 0 whose node reads unknown sizes
     and no 0 is taken for unknown, and what follows from it with it. Of sizes that
-    broadcast it takes the first, in some ops (gradgen.rules.products).
+    broadcast it takes the first, in some ops (gradgen.rules.products). `inferred` is what onnx's inference gives for the
+    model, where the caller knows.
     """
     stated: dict[int, list[onnx.ValueInfoProto]] = {}
-    while True:
-        inferred = _infer(proto, stated)
-        right = _corrections(inferred, stated)
-        if right == stated:
-            return inferred
+    inferred = propagated(proto) if inferred is None else inferred
+    while (right := _corrections(inferred, stated)) != stated:
         stated = right
+        inferred = _infer(proto, stated)
+    return inferred
 
 
 def _infer(proto: onnx.ModelProto, stated: Mapping[int, list[onnx.ValueInfoProto]]) -> onnx.ModelProto:
@@ -109,13 +109,18 @@ def _corrections(
 ) -> dict[int, list[onnx.ValueInfoProto]]:
     """The right types of all results of nodes of which inference gets one wrong, by the nodes' position."""
     known = {v.name: v for v in [*inferred.graph.input, *inferred.graph.output, *inferred.graph.value_info]}
+    empty = {name for name, value in known.items() if _is_empty(value)}
+    suspects = [
+        (index, node)
+        for index, node in enumerate(inferred.graph.node)
+        if node.op_type in CORRECTED or index in stated or (empty and not empty.isdisjoint(node.output))
+    ]
+    if not suspects:
+        return {}
     stored = {t.name: tuple(t.dims) for t in inferred.graph.initializer if t.name not in known}
-    contents = _contents(inferred.graph) if any(n.op_type in CORRECTED for n in inferred.graph.node) else {}
-    empty = {name for name, value in known.items() if 0 in (_shape(value) or ())}
+    contents = _contents(inferred.graph) if any(node.op_type in CORRECTED for _, node in suspects) else {}
     right: dict[int, list[onnx.ValueInfoProto]] = {}
-    for index, node in enumerate(inferred.graph.node):
-        if node.op_type not in CORRECTED and index not in stated and empty.isdisjoint(node.output):
-            continue
+    for index, node in suspects:
         results = [known[name] for name in node.output if name in known]
         shapes = [stored[n] if n in stored else _shape(known.get(n)) for n in node.input]
         wanted = {v.name: _shape(v) for v in results}
@@ -152,6 +157,11 @@ def _shape(value: onnx.ValueInfoProto | None) -> Shape | None:
         return None
     dims = value.type.tensor_type.shape.dim
     return tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in dims)
+
+
+def _is_empty(value: onnx.ValueInfoProto) -> bool:
+    """Whether a size of a value is known to be 0."""
+    return any([not d.dim_value and d.HasField("dim_value") for d in value.type.tensor_type.shape.dim])
 
 
 def _shaped(value: onnx.ValueInfoProto, shape: Shape) -> onnx.ValueInfoProto:

@@ -61,12 +61,9 @@ class Knowledge:
     def describe(self, value: ir.Value, names: dict[str, str]) -> Value:
         """A typed value for a rule; dimension names become d0, d1, … so that signatures agree."""
         shape = ir_shape(value)
-        if shape is not None:
+        if shape is not None and not all([isinstance(d, int) for d in shape]):
             shape = tuple(
-                names.setdefault(d, f"d{len(names)}")
-                if isinstance(d, str) and d
-                else (d if isinstance(d, int) else None)
-                for d in shape
+                [d if isinstance(d, int) else (names.setdefault(d, f"d{len(names)}") if d else None) for d in shape]
             )
         const = self.constant(value)
         described = Value(value.dtype, shape, const, label=value.name or "")

@@ -284,7 +284,7 @@ class Linker:
                 outputs.append(out)
             inputs = [resolve(v) for v in body.inputs]
             attributes = bind_captures(body, resolve) if body.attributes else {}
-            for graph in graphs_of(attributes):
+            for graph in graphs_of(attributes) if attributes else ():
                 fit(graph, self.names, f"{base}/{body.op_type}", back, metadata)
             node = ir.Node(
                 body.domain, body.op_type, inputs, attributes, outputs=outputs, metadata_props=dict(metadata)

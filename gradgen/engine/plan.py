@@ -61,9 +61,10 @@ class Step:
 
 def operand(row: Row, name: str, inputs: Sequence[ir.Value | None], outputs: Sequence[ir.Value]) -> Any:
     """What a node gives for a formal name: a value, None if absent, a list for a variadic formal."""
+    variadic = f"{name}*"
     for formals, values in ((row.inputs, inputs), (row.outputs, outputs)):
         for index, formal in enumerate(formals):
-            if formal == f"{name}*":
+            if formal == variadic:
                 return list(values[index:])
             if formal == name:
                 return values[index] if index < len(values) and _exists(values[index]) else None

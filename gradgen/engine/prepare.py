@@ -17,7 +17,7 @@ from gradgen.engine.forward import fill_bodies, move_strays
 from gradgen.engine.inference import evaluate
 from gradgen.engine.knowledge import Knowledge, small
 from gradgen.engine.opsets import raise_opset
-from gradgen.engine.protos import imports, scopes
+from gradgen.engine.protos import Scope, imports
 from gradgen.engine.reading import Model, check, densify, normalise_domains, open_dimensions, read, settle_pads
 from gradgen.engine.registry import Registry, Rules, is_random
 from gradgen.engine.serde import from_proto, to_proto
@@ -115,7 +115,8 @@ def infer(
         GradientError: with `declared`, if the types that the model declares are not those that its nodes compute.
     """
     overridable = _take_overridable(proto)
-    own = [functools.partial(fill, registry=registry) for fill in (_fill_alike, fill_bodies)]
+    rules = Rules(registry, imports(proto))
+    own = [functools.partial(fill, rules=rules) for fill in (_fill_alike, fill_bodies)]
     proto = infer_types_of(proto, [*own, *fills], check_declarations if declared else None)
     proto.graph.initializer.extend(overridable)
     return proto
@@ -132,11 +133,10 @@ def _take_overridable(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
     return [t for t in every if t.name in inputs]
 
 
-def _fill_alike(proto: onnx.ModelProto, registry: Registry) -> bool:
+def _fill_alike(known: Sequence[Scope], rules: Rules) -> bool:
     """Give outputs without an inferred shape the type of the input that their row names; whether there were any."""
-    rules = Rules(registry, imports(proto))
     found = False
-    for scope in scopes(proto.graph):
+    for scope in known:
         for node in scope.graph.node:
             row = rules.of(node)
             if row is None or not row.like or row.straight_through is not None:

@@ -12,10 +12,11 @@ import onnx
 def subgraphs(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
     """The graphs that nodes hold in their attributes."""
     for node in nodes:
-        for attribute in node.attribute if node.attribute else ():  # to ask is faster than to walk over none
-            if attribute.HasField("g"):
-                yield attribute.g
-            yield from attribute.graphs
+        if attributes := node.attribute:  # to ask is faster than to walk over none
+            for attribute in attributes:
+                if attribute.HasField("g"):
+                    yield attribute.g
+                yield from attribute.graphs
 
 
 def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

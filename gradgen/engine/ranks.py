@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import onnx
 import onnx.defs
@@ -10,7 +10,7 @@ import onnx.helper
 from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from gradgen.engine.inference import set_shape
-from gradgen.engine.protos import Scope, imports, scopes
+from gradgen.engine.protos import Scope
 
 # A node that takes even this rank takes any from some rank on: there is nothing to recover.
 BEYOND = 9
@@ -18,16 +18,18 @@ _CONTENT = 64
 _IR_VERSION = 10
 
 
-def recover_ranks(proto: onnx.ModelProto) -> bool:
+def recover_ranks(known: Sequence[Scope], versions: Mapping[str, int]) -> bool:
     """Give values of unknown rank the one rank that a node of their own graph can read; whether there were any.
 
     A node of a subgraph says nothing of an outer value: it may be in a branch that is not taken.
     """
-    versions, found = imports(proto), False
-    for scope in scopes(proto.graph):
-        made = {name for node in scope.graph.node for name in node.output} | {v.name for v in scope.graph.input}
-        opened = {name for name in made if _open(scope.known.get(name))}
-        for node in scope.graph.node if opened else ():
+    found = False
+    for scope in known:
+        opened = {name for name, info in scope.known.maps[0].items() if _open(info)}
+        if not opened:
+            continue
+        opened &= {name for node in scope.graph.node for name in node.output} | {v.name for v in scope.graph.input}
+        for node in scope.graph.node:
             unknown = [name for name in dict.fromkeys(node.input) if name in opened and _open(scope.known.get(name))]
             schema = _schema(node, versions) if unknown else None
             if schema is None:

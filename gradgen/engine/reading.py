@@ -171,8 +171,10 @@ def normalise_domains(proto: onnx.ModelProto) -> None:
 def settle_pads(proto: onnx.ModelProto) -> None:
     """Remove `pads` beside an `auto_pad`: the standard has no node with both, runtimes go by auto_pad, onnx by pads."""
     for node in _every_node(proto):
+        if node.domain or len(node.attribute) < 2:
+            continue
         given = {a.name: a for a in node.attribute if a.name in ("auto_pad", "pads")}
-        if not node.domain and len(given) == 2 and given["auto_pad"].s not in (b"", b"NOTSET"):
+        if len(given) == 2 and given["auto_pad"].s not in (b"", b"NOTSET"):
             node.attribute.remove(given["pads"])
 
 
@@ -181,15 +183,16 @@ def open_dimensions(proto: onnx.ModelProto) -> None:
     infos = (info for g in all_graphs(proto.graph) for info in (*g.input, *g.output, *g.value_info))
     for info in infos:
         for dim in info.type.tensor_type.shape.dim:
-            if (dim.HasField("dim_value") and dim.dim_value < 0) or dim.dim_param in ("?", "-1", "None"):
+            size = dim.dim_value  # 0 where there is none
+            if size < 0 or (not size and dim.dim_param in ("?", "-1", "None")):
                 dim.Clear()
 
 
 def densify(proto: onnx.ModelProto) -> None:
     """Write sparse initializers and sparse constants as dense tensors of the same content."""
     for node in _every_node(proto):
-        for attribute in node.attribute:
-            if attribute.name == "sparse_value" and node.op_type == "Constant" and not node.domain:
+        for attribute in node.attribute if node.op_type == "Constant" and not node.domain else ():
+            if attribute.name == "sparse_value":
                 dense = _dense(attribute.sparse_tensor, node.output[0])
                 attribute.CopyFrom(onnx.helper.make_attribute("value", dense))
     inner = (graph for owner in proto.functions for g in subgraphs(owner.node) for graph in all_graphs(g))

@@ -1,4 +1,4 @@
-"""A linker that moves along a graph, and knows the order of the nodes that it has passed and put there."""
+"""A linker that moves along a graph, and knows the order of the nodes that it has found and put there."""
 
 from __future__ import annotations
 
@@ -12,34 +12,30 @@ from gradgen.engine.link import Linker
 
 
 class Rewriter(Linker):
-    """Moves from node to node of a graph, forward alone, and puts nodes in front of where it is.
+    """Moves from node to node of a graph, and puts nodes in front of where it is.
 
     Attributes:
-        places: of each node that was passed or put, in lexicographic order. One at (…, n) has those that were put in
+        places: of each node that was found or put, in lexicographic order. One at (…, n) has those that were put in
             front of it at (…, n − 1, k), k growing.
+        put: the nodes that it has put, the first one first.
     """
 
     def __init__(self, *given: Any):
         super().__init__(*given)
-        self.places: dict[ir.Node, tuple[int, ...]] = {}
-        self._put = 0
-
-    def move(self, node: ir.Node) -> None:
-        """Put nodes in front of this one, the next of the graph's, from now on."""
-        super().move(node)
-        self.places[node] = (len(self.places),)
+        self.places: dict[ir.Node, tuple[int, ...]] = {node: (i,) for i, node in enumerate(self.graph)}
+        self.put: list[ir.Node] = []
 
     def append(self, node: ir.Node) -> None:
         """Put a node at the rewriter's place."""
         super().append(node)
         assert self._anchor is not None, "a rewriter is somewhere in its graph"
         *outer, last = self.places[self._anchor]
-        self._put += 1
-        self.places[node] = (*outer, last - 1, self._put)
+        self.put.append(node)
+        self.places[node] = (*outer, last - 1, len(self.put))
 
     @contextmanager
     def before(self, node: ir.Node) -> Iterator[None]:
-        """Put nodes in front of one that was passed or put, for a while."""
+        """Put nodes in front of another one of the graph's for a while."""
         anchor, self._anchor = self._anchor, node
         try:
             yield
@@ -47,7 +43,7 @@ class Rewriter(Linker):
             self._anchor = anchor
 
     def precedes(self, value: ir.Value, node: ir.Node) -> bool:
-        """Whether a value, of this graph or one around it, is there before a node that was passed or put."""
+        """Whether a value, of this graph or one around it, is there before a node of this graph."""
         producer = value.producer()
         if producer is None or producer.graph is not self.graph:
             return True

@@ -97,8 +97,11 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
     onnx_ir, which writes subgraphs, would log a warning for each.
     """
     graph = model.graph
-    _forget_shapes(graph)
-    values = (*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs))
+    stored = graph.initializers.values()
+    values = [*graph.inputs, *graph.outputs, *stored, *(v for node in every_node(graph) for v in node.outputs)]
+    for value in values:
+        if value.type is None and value.shape is not None:
+            value.shape = None
     # Notes may be how tensors are quantised; before IR 10, what is known of functions is written into the graph.
     if (model.ir_version or 0) < 10 or any(map(is_noted, values)):
         return ir.to_proto(model)
@@ -117,14 +120,6 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
     return proto
 
 
-def _forget_shapes(graph: ir.Graph) -> None:
-    """Take the shapes of values of unknown type from them, in place."""
-    stored = graph.initializers.values()
-    for value in (*graph.inputs, *graph.outputs, *stored, *(v for node in every_node(graph) for v in node.outputs)):
-        if value.type is None and value.shape is not None:
-            value.shape = None
-
-
 class _Writer:
     """Writes a graph into a GraphProto."""
 
@@ -134,7 +129,8 @@ class _Writer:
         self._nodes: list[bytes] = []
         self._values: list[bytes] = []
         self._texts = _Texts()
-        # What many have in common; it is known again by the ids of what the graph holds, and so keeps alive.
+        # What many have in common; it is known again by the ids of what the graph holds, and so keeps alive, and a type
+        # by what it says too: the shapes of initializers are objects of their own.
         self._types: dict[tuple[Any, ...], bytes] = {}
         self._attributes: dict[int, bytes] = {}
         self._metadata: dict[tuple[tuple[str, str], ...], bytes] = {}
@@ -175,12 +171,20 @@ class _Writer:
         key = (kind.dtype, kind.denotation, id(shape))
         found = self._types.get(key)
         if found is None:
+            found = self._types[key] = self._type(kind, shape)
+        self._values.append(_VALUES[field] + _sized(_VALUE_NAME + self._texts[value.name] + found))
+
+    def _type(self, kind: ir.TensorType, shape: ir.Shape | None) -> bytes:
+        said = None if shape is None else tuple([(d, shape.get_denotation(i)) for i, d in enumerate(shape.dims)])
+        key = (kind.dtype, kind.denotation, said)
+        found = self._types.get(key)
+        if found is None:
             proto = onnx.TypeProto()
             ir.serde.serialize_type_into(proto, kind)
             if shape is not None:
                 ir.serde.serialize_shape_into(proto, shape)
             found = self._types[key] = _VALUE_TYPE + _sized(proto.SerializeToString())
-        self._values.append(_VALUES[field] + _sized(_VALUE_NAME + self._texts[value.name] + found))
+        return found
 
     def _node(self, node: ir.Node) -> None:
         attributes = [self._attribute(a) for a in node.attributes.data.values()]
@@ -199,7 +203,7 @@ class _Writer:
         if node.domain:
             parts.append(_DOMAIN + texts[node.domain])
         if node.metadata_props:
-            parts.append(self._props(tuple(sorted(node.metadata_props.items()))))
+            parts.append(self._props(tuple(node.metadata_props.items())))
         self._nodes.append(_NODE + _sized(b"".join([*parts, *attributes])))
 
     def _attribute(self, attr: ir.Attr) -> bytes:
@@ -215,7 +219,7 @@ class _Writer:
         found = self._metadata.get(props)
         if found is None:
             texts = self._texts
-            entries = [_KEY + texts[key] + _VALUE + texts[value] for key, value in props]
+            entries = [_KEY + texts[key] + _VALUE + texts[value] for key, value in sorted(props)]
             found = self._metadata[props] = b"".join([_METADATA + _sized(entry) for entry in entries])
         return found
 

@@ -18,11 +18,13 @@ from gradgen.rules.elements import STATED, stated_shape
 from gradgen.rules.lang import OPSET
 from gradgen.rules.products import RANKS, ranks_of
 
-Fill = Callable[[onnx.ModelProto], bool]
+Fill = Callable[[Sequence[Scope]], bool]
 
 
 def infer_types_of(
-    proto: onnx.ModelProto, fills: Sequence[Fill] = (), check: Callable[[onnx.ModelProto], None] | None = None
+    proto: onnx.ModelProto,
+    fills: Sequence[Fill] = (),
+    check: Callable[[onnx.ModelProto], onnx.ModelProto | None] | None = None,
 ) -> onnx.ModelProto:
     """The model with all types that can be inferred, those of subgraphs included; what cannot be stays open.
 
@@ -31,18 +33,19 @@ def infer_types_of(
 
     Args:
         proto: the model; the result may share with it.
-        fills: what else fills in types; each returns whether there were any.
-        check: called once with the model as inference sees it, its defaults written out.
+        fills: what else fills in types, given the model's scopes; each returns whether there were any.
+        check: called once with the model as inference sees it, its defaults written out; it may return what onnx infers.
     """
-    counts = spell_defaults(proto.graph, imports(proto).get("", OPSET))
-    if check is not None:
-        check(proto)
+    versions = imports(proto)
+    counts = spell_defaults(proto.graph, versions.get("", OPSET))
+    inferred = None if check is None else check(proto)
     while True:
         try:
-            proto = infer_shapes(proto)
+            proto = infer_shapes(proto, inferred)
         except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
             break
-        if not any([fill(proto) for fill in (fill_ranks, *fills)]) and not recover_ranks(proto):
+        known, inferred = list(scopes(proto.graph)), None
+        if not any([fill(known) for fill in (fill_ranks, *fills)]) and not recover_ranks(known, versions):
             break
     drop_spelled(proto.graph, counts)
     return proto
@@ -55,10 +58,10 @@ class _Node:
     attributes: dict = field(default_factory=dict)
 
 
-def fill_ranks(proto: onnx.ModelProto) -> bool:
+def fill_ranks(known: Sequence[Scope]) -> bool:
     """Give results the rank that the length of a computed shape states, or the op; whether there were any."""
     found = False
-    for scope in scopes(proto.graph):
+    for scope in known:
         for node in scope.graph.node:
             if node.domain not in ("", "ai.onnx"):
                 continue

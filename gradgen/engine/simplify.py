@@ -8,25 +8,31 @@ import onnx_ir as ir
 
 from gradgen.engine.keys import attribute_key
 from gradgen.engine.subgraphs import discard, graphs
-from gradgen.engine.surgery import is_read, remove_node
+from gradgen.engine.surgery import is_read, is_unread, remove_node
 
 
 def remove_unused(graph: ir.Graph) -> None:
     """Remove the nodes of a graph, subgraphs included, whose results nobody reads."""
     for node in reversed(graph):
-        if not remove_if_unused(node, graph):
+        if is_unread(node):
+            _remove(node)
+        elif node.attributes.data:
             for sub in graphs(node):
                 remove_unused(sub)
 
 
 def remove_if_unused(node: ir.Node, graph: ir.Graph) -> bool:
     """Remove a node of a graph if nobody reads its results; whether that was so."""
-    if any(map(is_read, node.outputs)):
+    if not is_unread(node):
         return False
+    _remove(node)
+    return True
+
+
+def _remove(node: ir.Node) -> None:
     remove_node(node)
     for sub in graphs(node):
         discard(sub)
-    return True
 
 
 def remove_unused_initializers(graph: ir.Graph) -> None:
@@ -42,25 +48,24 @@ def merge_common(graph: ir.Graph, draws: Callable[[ir.Node], bool]) -> None:
     seen: dict[tuple, ir.Node] = {}
     keys: dict[int, tuple] = {}  # of attributes, which nodes share that are copies of one rule's
     for node in graph:
-        attributes, linked = node.attributes.data, "gradgen.node" in node.metadata_props
-        if node.domain and not linked:
-            continue
-        if attributes and graphs(node):
+        attributes, outputs, domain = node.attributes.data, node.outputs, node.domain
+        linked = "gradgen.node" in node.metadata_props
+        if (domain and not linked) or (attributes and graphs(node)):
             continue
         for name, attr in attributes.items():
             if id(attr) not in keys:
                 keys[id(attr)] = (name, attribute_key(attr))
         key = (
-            node.domain,
+            domain,
             node.op_type,
             node.overload,
-            tuple(map(id, node.inputs)),
-            tuple([bool(v.name) for v in node.outputs]),
+            node.inputs,
+            tuple([bool(v.name) for v in outputs]),
             tuple(sorted([keys[id(a)] for a in attributes.values()])) if attributes else (),
         )
         first = seen.setdefault(key, node)
-        if first is node or not linked or any(v.is_graph_output() for v in node.outputs) or draws(node):
+        if first is node or not linked or any([v.is_graph_output() for v in outputs]) or draws(node):
             continue
-        for old, new in zip(node.outputs, first.outputs, strict=True):
+        for old, new in zip(outputs, first.outputs, strict=True):
             old.replace_all_uses_with(new)
         remove_node(node)

@@ -71,10 +71,11 @@ def _graphs(proto: onnx.ModelProto) -> Iterator[tuple[Graph, bool]]:
             raise GradientError(f"the model nests graphs in graphs, more than {MAX_DEPTH} levels deep")
         yield graph, within
         for node in graph.node:
-            for attribute in node.attribute if node.attribute else ():
-                if attribute.HasField("g"):
-                    waiting.append((attribute.g, depth + 1, within))
-                waiting.extend((inner, depth + 1, within) for inner in attribute.graphs)
+            if attributes := node.attribute:
+                for attribute in attributes:
+                    if attribute.HasField("g"):
+                        waiting.append((attribute.g, depth + 1, within))
+                    waiting.extend([(inner, depth + 1, within) for inner in attribute.graphs])
 
 
 def _check_graph(graph: Graph, within: bool) -> None:
@@ -195,13 +196,14 @@ def check_bodies(proto: onnx.ModelProto) -> None:
     Raises:
         GradientError: that names the first such node, or the function.
     """
+    written = 0
     for graph, _ in _graphs(proto):
+        written += len(graph.node)
         for node in graph.node:
-            if node.domain in _STANDARD and (wanted := _BODIES.get(node.op_type)):
+            if (wanted := _BODIES.get(node.op_type)) and node.domain in _STANDARD:
                 _check_body(node, *wanted(node))
     sizes: dict[tuple[str, str], int] = {}
     functions = {(f.domain, f.name): f for f in proto.functions}
-    written = sum(len(graph.node) for graph, _ in _graphs(proto))
     for function in proto.functions:
         made = {*function.input, *(o for node in function.node for o in node.output)}
         label = f"function '{function.domain}::{function.name}'"

@@ -9,6 +9,8 @@ import onnx_ir as ir
 
 from gradgen.engine.names import Names
 
+_GRAPH, _GRAPHS = ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS
+
 
 def graphs(node: ir.Node) -> list[ir.Graph]:
     """The graphs that a node holds in its attributes."""
@@ -20,9 +22,10 @@ def graphs_of(attributes: Mapping[str, ir.Attr]) -> list[ir.Graph]:
     """The graphs that attributes hold."""
     found: list[ir.Graph] = []
     for attr in attributes.values():
-        if attr.type == ir.AttributeType.GRAPH and attr.value is not None:
+        kind = attr.type
+        if kind == _GRAPH and attr.value is not None:
             found.append(attr.value)
-        elif attr.type == ir.AttributeType.GRAPHS and attr.value is not None:
+        elif kind == _GRAPHS and attr.value is not None:
             found.extend(attr.value)
     return found
 
@@ -32,8 +35,9 @@ def every_node(graph: ir.Graph) -> list[ir.Node]:
     found: list[ir.Node] = []
     for node in graph:
         found.append(node)
-        for inner in graphs(node):
-            found.extend(every_node(inner))
+        if attributes := node.attributes.data:
+            for inner in graphs_of(attributes):
+                found.extend(every_node(inner))
     return found
 
 

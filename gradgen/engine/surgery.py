@@ -35,9 +35,11 @@ def remove_node(node: ir.Node) -> None:
     """
     graph = node.graph
     assert isinstance(graph, ir.Graph)
-    assert not any(map(is_read, node.outputs)), f"{node.name} is in use"
-    for index in range(len(node.inputs)):
-        node.replace_input_with(index, None)
+    assert is_unread(node), f"{node.name} is in use"
+    for index, value in enumerate(node.inputs):
+        if value is not None:
+            value._remove_usage(node, index)
+    node._inputs = (None,) * len(node.inputs)
     node.graph = None
     graph._nodes.remove(node)
 
@@ -45,6 +47,16 @@ def remove_node(node: ir.Node) -> None:
 def is_read(value: ir.Value) -> bool:
     """Whether a node reads a value or its graph gives it out, in constant time: `uses` lists every reader."""
     return bool(value._uses) or value.is_graph_output()
+
+
+def is_unread(node: ir.Node) -> bool:
+    """Whether nobody reads any of a node's results, as `is_read` says."""
+    return not any([value._uses or value.is_graph_output() for value in node._outputs])
+
+
+def count_uses(value: ir.Value) -> int:
+    """How often nodes read a value, in constant time."""
+    return len(value._uses)
 
 
 def is_noted(value: ir.Value) -> bool:

@@ -18,6 +18,7 @@ from gradgen.engine.link import Linker
 from gradgen.engine.plan import bind_attributes, operand
 from gradgen.engine.rows import Form, Row
 from gradgen.engine.subgraphs import every_node, graphs, operands
+from gradgen.engine.surgery import is_read
 from gradgen.engine.values import FLOATS, is_float
 from gradgen.errors import GradientError
 from gradgen.rules import quantised
@@ -50,12 +51,10 @@ def quantises(node: ir.Node, linker: Linker) -> bool:
 
     Of a node that nothing reads there is no body.
     """
-    if not any(v.uses() or v.is_graph_output() for v in node.outputs):
-        return False
     row = linker.rules.of(node)
     if row is None or row.forward is None or row.straight_through is not None:
         return False
-    return row.forward.module == quantised.__name__
+    return row.forward.module == quantised.__name__ and any(map(is_read, node.outputs))
 
 
 def pass_through(graph: ir.Graph, sources: Sequence[ir.Value], linker: Linker) -> Through:

@@ -67,7 +67,7 @@ def reverse(steps: Sequence[Step], seeds: Mapping[ir.Value, ir.Value], linker: L
     cotangents = Cotangents(linker, seeds)
     for step in reversed(steps):
         incoming = [cotangents.total(v) for v in step.outputs]
-        if all(ct is None for ct in incoming):
+        if all([ct is None for ct in incoming]):
             continue
         label = f"{step.origin}: rule '{step.form.rule}'"
         for value, contribution in pull(step, incoming, linker):

@@ -7,13 +7,14 @@ one axis in the whole graph; it leaves primal values the bits that onnxruntime, 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx_ir as ir
 
 from gradgen.engine.rewriter import Rewriter
-from gradgen.engine.surgery import Outputs, is_read, remove_node
+from gradgen.engine.surgery import Outputs, count_uses, is_read, is_unread, remove_node
 from gradgen.rules.rows import as_matrices
 
 Pattern = Callable[[ir.Node, Any], ir.Value | None]
@@ -49,36 +50,59 @@ def rewrite(graph: ir.Graph, linker: Any) -> bool:
     """
     for module in MODULES:  # they import this one
         importlib.import_module(module)
-    applied = _once(PATTERNS, graph, linker)  # what is broadcast needs no axes of its own then
-    applied |= as_matrices(graph, linker)
+    passes = _Passes(graph, linker)
+    applied = passes.apply(PATTERNS)  # what is broadcast needs no axes of its own then
+    if as_matrices(graph, linker):
+        passes, applied = _Passes(graph, linker), True
     for _ in range(PASSES):
-        if not _once(PATTERNS, graph, linker):
+        if not passes.apply(PATTERNS):
             break
         applied = True
-    return _once(LAST, graph, linker) or applied
+    return passes.apply(LAST) or applied
 
 
-def _once(registered: Registered, graph: ir.Graph, linker: Any) -> bool:
-    """One pass of patterns over a graph; whether any applied."""
-    applied, place = False, Rewriter.along(linker, graph)
-    outputs = Outputs(graph)
-    for node in graph:
-        place.move(node)
-        patterns = registered.get(node.op_type)
-        if patterns is None or node.domain or not linked(node):
-            continue
-        if not is_read(node.outputs[0]):
-            continue
-        read = {p.op_type for v in node.inputs if v is not None and (p := v.producer()) is not None}
-        for fn, reads in patterns:
-            if reads and reads.isdisjoint(read):
+class _Passes:
+    """Passes over a graph that nothing else changes meanwhile."""
+
+    def __init__(self, graph: ir.Graph, linker: Any):
+        self._graph = graph
+        self._outputs = Outputs(graph)
+        self._place = Rewriter.along(linker, graph)
+        # Those that a pattern may be for, in order, and how many of the nodes put since then are among them.
+        self._nodes = [node for node in self._place.places if _is_candidate(node)]
+        self._known = 0
+        # Nodes that none of a set of patterns was for, by the id of that, with what they read then.
+        self._idle: defaultdict[int, dict[ir.Node, Sequence[ir.Value | None]]] = defaultdict(dict)
+
+    def apply(self, registered: Registered) -> bool:
+        """One pass of patterns over the linked nodes, in order; whether any applied."""
+        applied, graph, place, idle = False, self._graph, self._place, self._idle[id(registered)]
+        for node in self._nodes:
+            patterns = registered.get(node.op_type)
+            if patterns is None or node.graph is not graph or idle.get(node) is node.inputs:
                 continue
-            value = fn(node, place)
-            if value is not None and _replace(node.outputs[0], value, outputs):
-                _drop(node, graph)
-                applied = True
-                break
-    return applied
+            read = [p.op_type for v in node.inputs if v is not None and (p := v.producer()) is not None]
+            tried = [fn for fn, reads in patterns if not reads or not reads.isdisjoint(read)]
+            if not tried:
+                idle[node] = node.inputs
+                continue
+            if not is_read(node.outputs[0]):
+                continue
+            place.move(node)
+            for fn in tried:
+                value = fn(node, place)
+                if value is not None and _replace(node.outputs[0], value, self._outputs):
+                    _drop(node, graph)
+                    applied = True
+                    break
+        self._nodes += [node for node in place.put[self._known :] if _is_candidate(node)]
+        self._nodes.sort(key=place.places.__getitem__)
+        self._known = len(place.put)
+        return applied
+
+
+def _is_candidate(node: ir.Node) -> bool:
+    return (node.op_type in PATTERNS or node.op_type in LAST) and not node.domain and linked(node)
 
 
 def _replace(old: ir.Value, new: ir.Value, outputs: Outputs) -> bool:
@@ -98,7 +122,7 @@ def _drop(node: ir.Node, graph: ir.Graph) -> None:
     pending = [node]
     while pending:
         dead = pending.pop()
-        if dead.graph is not graph or not linked(dead) or any(map(is_read, dead.outputs)):
+        if dead.graph is not graph or not linked(dead) or not is_unread(dead):
             continue
         producers = {p for v in dead.inputs if v is not None and (p := v.producer()) is not None}
         remove_node(dead)
@@ -112,7 +136,7 @@ def linked(node: ir.Node | None) -> bool:
 
 def only_reader(value: ir.Value) -> bool:
     """Whether a value has one use, so that what computes it goes when that use does."""
-    return len(value.uses()) == 1 and not value.is_graph_output()
+    return count_uses(value) == 1 and not value.is_graph_output()
 
 
 def own_producer(value: ir.Value | None, op_types: tuple[str, ...]) -> ir.Node | None:

@@ -279,10 +279,13 @@ def complete(model: ir.Model, linker: Linker, then: Callable[[], None] | None = 
 
 def drop_imports(model: ir.Model) -> None:
     """Remove the imports of domains, beside the standard's, of which a model has neither a node nor a function."""
-    nodes = every_node(model.graph)
-    used = {n.domain for n in nodes} | {f.domain for f in model.functions.values()}
-    for domain in [d for d in model.opset_imports if d not in ("", *used)]:
-        del model.opset_imports[domain]
+    imported = [domain for domain in model.opset_imports if domain]
+    if not imported:
+        return
+    used = {n.domain for n in every_node(model.graph)} | {f.domain for f in model.functions.values()}
+    for domain in imported:
+        if domain not in used:
+            del model.opset_imports[domain]
 
 
 def begin(

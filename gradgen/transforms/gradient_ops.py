@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections import ChainMap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import onnx
 import onnx_ir as ir
 
 from gradgen.engine.derive import TRAINING as DOMAIN
-from gradgen.engine.protos import all_nodes, scopes
+from gradgen.engine.protos import Scope, all_nodes
 from gradgen.engine.shaping import fill_type, value_of
 from gradgen.errors import GradientError
 from gradgen.rules.lang import INTERNAL
@@ -107,10 +107,10 @@ def _rewrite(node: onnx.NodeProto) -> None:
     node.attribute.append(onnx.helper.make_attribute("xs", len(xs)))
 
 
-def fill_gradients(proto: onnx.ModelProto) -> bool:
+def fill_gradients(known: Sequence[Scope]) -> bool:
     """Give the outputs of marked nodes the types of the given values; whether there were any without."""
     found = False
-    for scope in scopes(proto.graph):
+    for scope in known:
         for node in scope.graph.node:
             if not is_marked(node):
                 continue
