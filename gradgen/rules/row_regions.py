@@ -68,7 +68,8 @@ def regions(graph: ir.Graph, linker: Any) -> list[Region]:
 
     found = []
     for node in graph:
-        if node.op_type not in BY_ROW or node.domain:
+        shape = node.outputs[0].shape if node.outputs else None
+        if shape is None or len(shape) < 3 or node.op_type not in BY_ROW or node.domain:
             continue
         values = _rows_of(node, linker, batches)
         if values:
@@ -165,4 +166,7 @@ def reduces(node: ir.Node, axes: list[int], keepdims: bool, linker: Any) -> bool
 
 def width(value: ir.Value) -> int | str | None:
     """The last size of a value that has one."""
-    return (ir_shape(value) or (None,))[-1]
+    if value.shape is None or not len(value.shape):
+        return None
+    size = value.shape[-1]
+    return size if isinstance(size, int) else size.value

@@ -40,6 +40,7 @@ class _Change:
     def __init__(self, region: Region, graph: ir.Graph, linker: Any, outputs: Outputs, order: dict[ir.Node, int]):
         self.region, self.graph, self.linker, self.outputs, self.order = region, graph, linker, outputs, order
         self.members = set(region.nodes)
+        self.shapes: dict[Any, ir.Shape] = {}  # by width: values share them
         self.products = {n: p for n in region.nodes if (p := self._product(n)) is not None}
 
     def saved(self) -> int:
@@ -206,7 +207,10 @@ class _Change:
         view.replace_input_with(1, self.linker.constants.get(constant_shape(result)))
 
     def _shape(self, value: ir.Value) -> ir.Shape:
-        return ir.Shape([self.region.rows, width(value)])
+        size = width(value)
+        if size not in self.shapes:
+            self.shapes[size] = ir.Shape([self.region.rows, size])
+        return self.shapes[size]
 
     def _settle(self, node: ir.Node) -> None:
         """Let attributes and axes say the last axis of a matrix."""
