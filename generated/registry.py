@@ -1571,7 +1571,7 @@ ROWS = (
                 ("doutput", "dlog_prob", "scores", "labels", "log_prob"),
                 ("dscores",),
                 attributes=("reduction", "ignore_index"),
-                when="rank(scores) == 2 and not given(weights) and dim(scores, 1) >= 1 and dim(scores, 1) <= 64 and (ignore_index < 0 and (dim(scores, 1) - ignore_index) * dim(scores, 1) <= 16384 or ignore_index >= dim(scores, 1) and (dim(scores, 1) + ignore_index + 1) * dim(scores, 1) <= 16384)",
+                when="rank(scores) == 2 and not given(weights) and dim(scores, 1) >= 1 and dim(scores, 1) <= 64 and (ignore_index < 0 and (2 * dim(scores, 1) - ignore_index) * dim(scores, 1) <= 16384 or ignore_index >= dim(scores, 1) and (dim(scores, 1) + ignore_index + 1) * dim(scores, 1) <= 16384)",
             ),
             Form(
                 "softmaxcrossentropyloss_vjp",
@@ -1615,7 +1615,7 @@ ROWS = (
                 ("dloss", "input", "target"),
                 ("dinput",),
                 attributes=("reduction", "ignore_index"),
-                when="rank(input) == 2 and not given(weight) and dim(input, 1) >= 1 and dim(input, 1) <= 64 and (ignore_index < 0 and (dim(input, 1) - ignore_index) * dim(input, 1) <= 16384 or ignore_index >= dim(input, 1) and (dim(input, 1) + ignore_index + 1) * dim(input, 1) <= 16384)",
+                when="rank(input) == 2 and not given(weight) and dim(input, 1) >= 1 and dim(input, 1) <= 64 and (ignore_index < 0 and (2 * dim(input, 1) - ignore_index) * dim(input, 1) <= 16384 or ignore_index >= dim(input, 1) and (dim(input, 1) + ignore_index + 1) * dim(input, 1) <= 16384)",
             ),
             Form(
                 "negativeloglikelihoodloss_vjp",

@@ -183,7 +183,10 @@ def _differentiate(call: Call, kind: str, options: Options) -> Any:
     for value, ct, name, said in zip(call.sources, found, gradients.values(), silent, strict=True):
         missing = f"'{value.name}' does not influence what is differentiated: its gradient is zero"
         call.output(value, ct, name, "" if said else missing)
-    return call.finish(None if checkpoint is None else lambda: checkpoint.apply(graph, call.linker, replaced))
+    if checkpoint is None:
+        return call.finish()
+    call.linker.knowledge.kept |= checkpoint.borders(replaced)
+    return call.finish(lambda: checkpoint.apply(graph, call.linker, replaced))
 
 
 __all__ = ["CONSTANT_MARK", "grad", "parameters", "value_and_grad", "vjp"]

@@ -113,6 +113,8 @@ def test_a_right_table_passes(tmp_path):
         (formed("rank(input) == 2").replace('\nvjp = "tanh_vjp"', ""), "last form must hold without"),
         (formed("rank(x) == 2"), r"names \['x'\]"),
         (formed("open(input)"), "can be called"),
+        (formed("given(x)"), r"names \['x'\]"),
+        ("[Elu]\nforms = [{ vjp = 'tanh_vjp', when = 'rank(alpha) == 2' }]\nvjp = 'tanh_vjp'", r"names \['alpha'\]"),
         ('[Tanh]\nvjp = "tanh_vjp"\nsamples = [{ input = [3] }]\n["Tanh@1"]\nzero = ["input"]', "has a row already"),
         (pushed("tanh_vjp"), r"the rule for tangents 'tanh_vjp' is no traced rule"),
         (pushed("traced_vjp"), r"'traced_vjp' takes \['doutput'\], which are no tangent"),

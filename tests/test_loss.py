@@ -178,12 +178,12 @@ def test_few_nodes(options, most):
     assert len(operators) <= 1 + most and "Where" not in operators, operators
 
 
-def of_known_classes(op_type, shape, labels="int64", kind="float", **attributes):
-    """A model of one loss of a batch of any size, which is named N."""
+def of_known_classes(op_type, classes, labels="int64", kind="float", **attributes):
+    """A model of one loss of a batch of any size, N, and a number of classes or its name."""
     text = ", ".join(f'{k} = "{v}"' if isinstance(v, str) else f"{k} = {v}" for k, v in attributes.items())
     count = "N" if attributes.get("reduction") == "none" else ""
     return onnx.parser.parse_model(
-        f"""<ir_version: 10, opset_import: ["" : 21]> g ({kind}[N, {shape}] x, {labels}[N] l) => ({kind}[{count}] y)
+        f"""<ir_version: 10, opset_import: ["" : 21]> g ({kind}[N, {classes}] x, {labels}[N] l) => ({kind}[{count}] y)
         {{ y = {op_type}<{text}>(x, l) }}""".replace("[]", "")
     )
 
@@ -212,13 +212,13 @@ def test_rows_of_a_table_where_the_classes_are_known(op_type, ignore_index, dtyp
 
 @pytest.mark.parametrize("op_type", NAMES)
 def test_no_table_for_many_classes_a_class_that_is_ignored_or_a_map(op_type):
-    for shape, ignore_index, table in (
+    for classes, ignore_index, table in (
         ("64", -100, True), ("65", -100, False), ("64", -300, False), ("10", 2, False), ("10", 10, True),
         ("10", 10000, False), ("M", -100, False),
     ):  # fmt: skip
-        derived = gradgen.vjp(of_known_classes(op_type, shape, ignore_index=ignore_index), wrt=["x"])
+        derived = gradgen.vjp(of_known_classes(op_type, classes, ignore_index=ignore_index), wrt=["x"])
         operators = [n.op_type for n in derived.graph.node]
-        assert ("Gather" in operators, "ScatterElements" in operators) == (table, not table), (shape, ignore_index)
+        assert ("Gather" in operators, "ScatterElements" in operators) == (table, not table), (classes, ignore_index)
 
 
 @pytest.mark.parametrize("op_type", NAMES)
@@ -227,7 +227,12 @@ def test_negative_labels_that_are_not_the_ignored_one(op_type):
     x = np.random.default_rng(7).standard_normal((2, 3)).astype(np.float32)
     last = expected(op_type, x, np.array([1, 2]), None, 1.0, "sum", None)[0][1]
     for classes in (3, "M"):
-        for ignore_index, label, want in ((-100, -2, np.zeros(3)), (-2, -1, np.zeros(3)), (9, -1, last)):
+        for ignore_index, label, want in (
+            (-100, -2, np.zeros(3)),
+            (-2, -1, np.zeros(3)),
+            (-1, -2, np.zeros(3)),
+            (9, -1, last),
+        ):
             model = of_known_classes(op_type, classes, ignore_index=ignore_index, reduction="sum")
             feeds = {"x": x, "l": np.array([1, label]), "grad_y": np.float32(1)}
             got = Evaluator(gradgen.vjp(model, wrt=["x"]), strict=True)(feeds)["grad_x"][1]

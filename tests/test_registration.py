@@ -13,7 +13,7 @@ from onnxscript import script
 from onnxscript.values import Opset
 
 import gradgen
-from gradgen.engine.conditions import holds
+from gradgen.engine.conditions import UNKNOWN, holds
 from gradgen.engine.registry import Registry, registered
 from gradgen.engine.rows import Form, Row
 from gradgen.rules.lang import op, traced
@@ -239,6 +239,8 @@ def test_the_first_form_whose_condition_is_known_to_hold_is_taken(when, nodes):
 def test_a_condition_may_ask_whether_an_attribute_is_there():
     assert holds("given(clip)", {"X": None}, {"clip": 0.0}) and not holds("given(clip) or given(X)", {"X": None}, {})
     assert holds("not given(clip)", {"X": None}, {}) and not holds("not given(clip)", {"X": None}, {"clip": 0.0})
+    for text in ("given(clip)", "not given(clip)", "clip == 1", "not clip == 1"):
+        assert not holds(text, {"X": None}, {"clip": UNKNOWN}), "a reference, of which nobody knows whether it is there"
 
 
 def test_a_pair_stands_in_for_the_node_on_differentiated_paths_alone():

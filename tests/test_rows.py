@@ -1,5 +1,4 @@
-# Batches of rows as matrices: values of primal and gradients, what nodes are left, and what keeps its axes.
-"""Tests of the rewriting of batches of rows into matrices, on what vjp writes."""
+"""Batches of rows as matrices, on what vjp writes: values of primal and gradients, what nodes are left, what stays."""
 
 from __future__ import annotations
 
@@ -7,16 +6,19 @@ from collections import Counter
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
 from text_models import model
 
 import gradgen
 from gradgen.evaluate import Evaluator
+from gradgen.rules.row_regions import ALONG, ELEMENTWISE, REDUCTIONS
 
 
-def checked(text: str, wrt: list[str], **sizes: int) -> Counter[str]:
-    """Op types of the vjp of a model, whose outputs are the primal's and whose gradients are those of differences."""
+def checked(text: str, wrt: list[str], **sizes: int) -> tuple[Counter[str], onnx.ModelProto]:
+    """Op types of the vjp of a model and that, whose outputs are the primal's and whose gradients are differences'."""
     primal = model(text)
     result = gradgen.vjp(primal, wrt=wrt)
     onnx.checker.check_model(result, full_check=True)
@@ -39,12 +41,12 @@ def checked(text: str, wrt: list[str], **sizes: int) -> Counter[str]:
         quotient = sum(float(np.vdot(cts[n], ends[0][n] - ends[1][n])) for n in cts) / (2 * step)
         assert found[f"grad_{name}"].shape == feeds[name].shape
         np.testing.assert_allclose(np.vdot(found[f"grad_{name}"], direction), quotient, rtol=1e-7)
-    return Counter(n.op_type for n in result.graph.node)
+    return Counter(n.op_type for n in result.graph.node), result
 
 
 @pytest.mark.parametrize(("batch", "sizes"), [("2,3", {}), ("N,3", {"N": 2}), ("2,N", {"N": 3}), ("2,1,3", {})])
 def test_layers_have_one_view_for_each_input_and_output(batch, sizes):
-    kinds = checked(
+    kinds, _ = checked(
         f"g (double[{batch},4] x, double[4,5] w, double[5] b, double[5,4] v, double[4] s) => (double[{batch},4] y) "
         "{ p = MatMul(x, w)\n a = Add(p, b)\n t = Tanh(a)\n q = MatMul(t, v)\n r = Add(q, x)\n"
         " y = LayerNormalization<axis=-1>(r, s) }",
@@ -63,32 +65,91 @@ def test_an_open_number_of_rows_that_may_be_none():
     assert found["y"].shape == found["grad_x"].shape == (0, 3, 4) and not found["grad_w"].any()
 
 
-@pytest.mark.parametrize(
-    "nodes",
-    [
-        "a = Softmax<axis=2>(p)\n b = Mul(a, p)",
-        "i = Constant<value_ints=[2]>()\n m = ReduceMean<keepdims=1>(p, i)\n b = Sub(p, m)",
-        "i = Constant<value_ints=[-1]>()\n m = ReduceMax<keepdims=1>(p, i)\n e = Sub(p, m)\n b = Exp(e)",
-        "l, r = Split<axis=2, num_outputs=2>(p)\n c = Concat<axis=-1>(r, l)\n b = Mul(c, p)",
-        "k = LessOrEqual(p, x)\n b = Where(k, p, x)",
-        "b = LpNormalization<axis=-1>(p)",
-        "i = Constant<value_ints=[0, 1]>()\n m = ReduceSum<keepdims=0>(p, i)\n b = Mul(p, m)",
-        "i = Constant<value_ints=[1, 0]>()\n m = ReduceMean<keepdims=0>(p, i)\n b = Mul(p, m)",
-        "i = Constant<value_ints=[1]>()\n m = ReduceMean<keepdims=1>(p, i)\n b = Mul(p, m)",
-        "i = Constant<value_ints=[0, 2, 2, 2]>()\n h = Reshape(p, i)\n t = Transpose<perm=[0, 2, 1, 3]>(h)\n"
-        " e = Exp(t)\n j = Constant<value_ints=[0, -1, 4]>()\n f = Reshape(e, j)\n b = Mul(f, p)",
-        "f = Flatten<axis=2>(p)\n e = Exp(f)\n i = Constant<value_ints=[2, 2, 4]>()\n b = Reshape(e, i)",
-        "f = Flatten<axis=1>(p)\n e = Exp(f)\n i = Constant<value_ints=[2, 2, 4]>()\n b = Reshape(e, i)",
-        "i = Constant<value_ints=[0]>()\n u = Unsqueeze(p, i)\n e = Exp(u)\n b = Squeeze(e, i)",
-        "b = Mul(p, p)",
-        "t = Transpose<perm=[1, 0, 2]>(p)\n e = Exp(t)\n b = Mul(e, p)",
-    ],
-)
-def test_what_stands_between_two_products(nodes):
-    checked(
-        f"g (double[2,2,4] x, double[4,4] w) => (double[2,2,4] y) {{ p = MatMul(x, w)\n {nodes}\n y = MatMul(b, w) }}",
+# What stands between two products, and whether it is done on matrices: then no MatMul of a batch is left.
+BETWEEN = [
+    ("a = Softmax<axis=2>(p)\n b = Mul(a, p)", True),
+    ("i = Constant<value_ints=[2]>()\n m = ReduceMean<keepdims=1>(p, i)\n b = Sub(p, m)", True),
+    ("i = Constant<value_ints=[-1]>()\n m = ReduceMax<keepdims=1>(p, i)\n e = Sub(p, m)\n b = Exp(e)", True),
+    ("l, r = Split<axis=2, num_outputs=2>(p)\n c = Concat<axis=-1>(r, l)\n b = Mul(c, p)", True),
+    ("k = LessOrEqual(p, x)\n b = Where(k, p, x)", True),
+    ("b = LpNormalization<axis=-1>(p)", True),
+    ("i = Constant<value_ints=[0, 1]>()\n m = ReduceSum<keepdims=0>(p, i)\n b = Mul(p, m)", True),
+    ("i = Constant<value_ints=[1, 0]>()\n m = ReduceMean<keepdims=0>(p, i)\n b = Mul(p, m)", True),
+    ("i = Constant<value_ints=[1]>()\n m = ReduceMean<keepdims=1>(p, i)\n b = Mul(p, m)", False),
+    ("i = Constant<value_ints=[0, 2, 2, 2]>()\n h = Reshape(p, i)\n t = Transpose<perm=[0, 2, 1, 3]>(h)\n"
+     " e = Exp(t)\n j = Constant<value_ints=[0, -1, 4]>()\n f = Reshape(e, j)\n b = Mul(f, p)", True),
+    ("f = Flatten<axis=2>(p)\n e = Exp(f)\n i = Constant<value_ints=[2, 2, 4]>()\n b = Reshape(e, i)", True),
+    ("f = Flatten<axis=1>(p)\n e = Exp(f)\n i = Constant<value_ints=[2, 2, 4]>()\n b = Reshape(e, i)", True),
+    ("i = Constant<value_ints=[0]>()\n u = Unsqueeze(p, i)\n e = Exp(u)\n b = Squeeze(e, i)", True),
+    ("b = Mul(p, p)", True),
+    ("t = Transpose<perm=[1, 0, 2]>(p)\n e = Exp(t)\n b = Mul(e, p)", True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("nodes", "rows"), BETWEEN)
+def test_what_stands_between_two_products(nodes, rows):
+    _, result = checked(
+        f"g (double[2,2,4] x, double[4,4] w, double[4] bias) => (double[2,2,4] y) "
+        f"{{ p0 = MatMul(x, w)\n p = Add(p0, bias)\n {nodes}\n q = MatMul(b, w)\n y = Add(q, bias) }}",
         ["x", "w"],
     )
+    products = [n for n in result.graph.node if n.op_type == "MatMul"]
+    assert not products if rows else products
+
+
+ROWWISE = [*sorted(ELEMENTWISE), *sorted(REDUCTIONS), *ALONG]
+SPECIAL = {
+    "Cast": "o = Cast<to=1>(x)", "BitShift": 'o = BitShift<direction="LEFT">(u, u)', "BitwiseNot": "o = BitwiseNot(u)",
+    "Not": "o = Not(k)", "Where": "o = Where(k, x, s)", "Split": "o, o2 = Split<axis=-1, num_outputs=2>(x)",
+    "Concat": "o = Concat<axis=-1>(x, x)", "LayerNormalization": "o = LayerNormalization(x, r)",
+    "RMSNormalization": "o = RMSNormalization(x, r)", "Clip": "o = Clip(x, l, h)", "Mean": "o = Mean(x, s)",
+    "IsNaN": "o = IsNaN(x)",
+}  # fmt: skip
+SPECIAL |= {op: f"o = {op}(u, u)" for op in ("BitwiseAnd", "BitwiseOr", "BitwiseXor")}
+SPECIAL |= {op: f"o = {op}(k, k)" for op in ("And", "Or", "Xor")}
+SPECIAL |= {op: f"i = Constant<value_ints=[-1]>()\n o = {op}<keepdims=1>(x, i)" for op in REDUCTIONS}
+PAIRS = {
+    "Add",
+    "Div",
+    "Equal",
+    "Greater",
+    "GreaterOrEqual",
+    "Less",
+    "LessOrEqual",
+    "Max",
+    "Min",
+    "Mul",
+    "Pow",
+    "Sub",
+    "Sum",
+}
+
+
+@pytest.mark.parametrize("op_type", ROWWISE)
+def test_what_treats_each_row_alone(op_type):
+    """An op gives a matrix of rows the rows of what it gives a batch of them: the claim of row_regions about it."""
+    line = SPECIAL.get(op_type, f"o = {op_type}(x, s)" if op_type in PAIRS else f"o = {op_type}(x)")
+    if op_type == "Mod":
+        line = "o = Mod<fmod=1>(x, s)"
+    newest = op_type in ("Swish", "RMSNormalization")
+    found = []
+    rng = np.random.default_rng(0)
+    feeds = {
+        "x": rng.uniform(0.1, 0.9, (2, 3, 4)) + (op_type == "Acosh"), "s": rng.uniform(0.1, 0.9, (2, 3, 4)),
+        "u": rng.integers(0, 5, (2, 3, 4)).astype(np.uint8), "k": rng.random((2, 3, 4)) < 0.5, "r": rng.random(4),
+        "l": np.asarray(0.2), "h": np.asarray(0.8),
+    }  # fmt: skip
+    for batch in ((2, 3), (6,)):
+        sizes = ",".join(map(str, (*batch, 4)))
+        proto = onnx.parser.parse_model(
+            f'<ir_version: 10, opset_import: ["" : {24 if newest else 21}]> g (double[{sizes}] x, double[{sizes}] s, '
+            f"uint8[{sizes}] u, bool[{sizes}] k, double[4] r, double l, double h) => (o) {{ {line} }}"
+        )
+        given = {n: a.reshape(*batch, 4) if a.ndim == 3 else a for n, a in feeds.items()}
+        (value,) = ReferenceEvaluator(proto).run(None, given)
+        found.append(np.asarray(value))
+    assert found[1].shape == (6, found[0].shape[-1])
+    np.testing.assert_array_equal(found[0].reshape(found[1].shape), found[1])
 
 
 @pytest.mark.parametrize("shape", ["1,4", "2,4", "2,2,4", "1,1,4", "2,1", "1", "2,2,1", "1,2,1"])
@@ -101,13 +162,13 @@ def test_what_is_broadcast_keeps_what_it_is_broadcast_along(shape):
 
 
 def test_what_lies_between_can_be_an_output_too():
-    kinds = checked(
+    kinds, _ = checked(
         "g (double[2,3,4] x, double[4,5] w, double[5] b, double[5,4] v) => (double[2,3,5] p, double[2,3,5] a, "
         "double[2,3,5] t, double[2,3,4] y, double[6,5] f) "
         "{ p = MatMul(x, w)\n a = Add(p, b)\n t = Tanh(a)\n f = Flatten<axis=2>(t)\n y = MatMul(t, v) }",
         ["x", "w", "b", "v"],
     )  # fmt: skip
-    assert kinds["Tanh"] == 1
+    assert kinds["Gemm"] == 4 and kinds["Tanh"] == 1, "p and a are of products apart, as both are outputs"
 
 
 def test_what_a_branch_captures_keeps_its_axes():
@@ -120,7 +181,7 @@ def test_what_a_branch_captures_keeps_its_axes():
 
 
 def test_weights_that_are_stored_transposed_are_read_so():
-    kinds = checked(
+    kinds, _ = checked(
         "g (double[2,3,4] x, double[5,4] w, double[5] b) => (double[2,3,5] y) "
         "{ t = Transpose<perm=[1,0]>(w)\n p = MatMul(x, t)\n a = Add(b, p)\n y = Tanh(a) }",
         ["x", "w", "b"],
@@ -129,12 +190,12 @@ def test_weights_that_are_stored_transposed_are_read_so():
 
 
 def test_two_open_axes_stay():
-    kinds = checked(
+    kinds, _ = checked(
         "g (double[N,M,4] x, double[4,5] w, double[5] b) => (double[N,M,5] y) "
         "{ p = MatMul(x, w)\n a = Add(p, b)\n y = Tanh(a) }",
         ["x", "w", "b"], N=2, M=3,
     )  # fmt: skip
-    assert kinds["Tanh"] == 1
+    assert kinds["Add"] == 1, "the bias is added to a batch"
 
 
 def test_half_precision_keeps_the_product_apart():
@@ -165,3 +226,49 @@ def test_names_of_values_that_stay_are_the_models_own():
     names = [o for n in result.graph.node for o in n.output] + [t.name for t in result.graph.initializer]
     assert len(set(names)) == len(names)
     assert [o.name for o in result.graph.output] == ["y", "grad_x", "grad_w"]
+
+
+def test_two_batches_of_the_same_rows():
+    """The views of one are readers of what the other one brings into its rows."""
+    checked(
+        "g (double[2,3,4] x, double[4,5] w, double[5] b) => (double[2,3,5] y, double[6,1,5] z) "
+        "{ s = Constant<value_ints=[6,1,4]>()\n u = Reshape(x, s)\n p = MatMul(u, w)\n a = Add(p, b)\n z = Tanh(a)\n"
+        " q = MatMul(x, w)\n c = Add(q, b)\n y = Tanh(c) }",
+        ["x", "w", "b"],
+    )
+
+
+@pytest.mark.parametrize("place", ["e = Exp(x)", "o = MatMul(x, v)\n e = Exp(o)"])
+def test_the_names_of_sizes_stay(place):
+    _, result = checked(
+        f"g (double[M,4] x, double[4,4] v, double[4,5] w, double[5] b) => (double[M,4] e, double[N,3,5] y) {{ {place}\n"
+        " s = Constant<value_ints=[-1,3,4]>()\n u = Reshape(e, s)\n p = MatMul(u, w)\n a = Add(p, b)\n y = Tanh(a) }",
+        ["x", "w", "b"], M=6, N=2,
+    )  # fmt: skip
+    shapes = {v.name: [d.dim_param or d.dim_value for d in v.type.tensor_type.shape.dim] for v in result.graph.output}
+    assert shapes["e"] == shapes["grad_x"] == ["M", 4] and shapes["y"] == ["N", 3, 5]
+
+
+def test_a_bias_is_added_in_the_node_that_added_it():
+    """With its name, by which it is found in a profile; and it is the primal's, not gradgen's."""
+    proto = model("g (double[2,3,4] x, double[4,5] w, double[5] b) => (double[2,3,5] y) "
+                  "{ p = MatMul(x, w)\n a = Add(p, b)\n y = Tanh(a) }")  # fmt: skip
+    proto.graph.node[1].name = "layer"
+    result = gradgen.vjp(proto, wrt=["x", "w", "b"])
+    (layer,) = [n for n in result.graph.node if n.name == "layer"]
+    assert layer.op_type == "Gemm" and not layer.metadata_props
+
+
+@pytest.mark.parametrize("border", ["p", "a", "t", "q", "d", "s", "f"])
+def test_what_checkpoint_names_is_kept(border):
+    proto = model("g (double[2,3,4] x, double[4,4] w, double[4] b) => (double[2,3,4] y) { p = MatMul(x, w)\n"
+                  " a = Add(p, b)\n t = Tanh(a)\n q = MatMul(t, w)\n d = Add(q, b)\n s = Sigmoid(d)\n"
+                  " f = Flatten<axis=2>(s)\n i = Constant<value_ints=[2, 3, 4]>()\n g = Reshape(f, i)\n"
+                  " r = MatMul(g, w)\n e = Add(r, b)\n y = Tanh(e) }")  # fmt: skip
+    plain, kept = (gradgen.vjp(proto, wrt=["x", "w"], checkpoint=c) for c in (None, [border]))
+    names = {o for n in kept.graph.node for o in n.output}
+    assert names & {border, f"{border}/rows"} and any(n.endswith("/again") for n in names)
+    rng = np.random.default_rng(0)
+    feeds = {"x": rng.random((2, 3, 4)), "w": rng.random((4, 4)), "b": rng.random(4), "grad_y": rng.random((2, 3, 4))}
+    for name, value in Evaluator(plain)(feeds).items():
+        np.testing.assert_allclose(Evaluator(kept)(feeds)[name], value, rtol=1e-13)

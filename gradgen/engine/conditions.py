@@ -31,6 +31,8 @@ FUNCTIONS = ("rank", "dim", "size", "dtype", "const", "known", "given", "static"
 
 PURPOSES = ("transposed", "pushed", "portable")
 
+UNKNOWN = object()  # stands for the content of an attribute that is a reference to one of a function's
+
 
 class _UnknownError(Exception):
     pass
@@ -51,16 +53,18 @@ def parse(text: str) -> ast.Expression:
     return tree
 
 
-def names(text: str) -> tuple[set[str], set[str]]:
-    """The formals and the attributes that a condition mentions."""
+def names(text: str) -> tuple[set[str], set[str], set[str]]:
+    """The formals and the attributes that a condition mentions, and what it asks with `given` alone: either."""
     formals: set[str] = set()
+    given: set[str] = set()
     every: set[str] = set()
     for node in ast.walk(parse(text)):
         if isinstance(node, ast.Name) and node.id not in (*FUNCTIONS, *PURPOSES):
             every.add(node.id)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in ("all_eq", "len"):
-            formals.update(a.id for a in node.args if isinstance(a, ast.Name))
-    return formals, every - formals
+            asked = given if node.func.id == "given" else formals
+            asked.update(a.id for a in node.args if isinstance(a, ast.Name))
+    return formals, every - formals - given, given - formals
 
 
 def holds(
@@ -123,7 +127,7 @@ def _evaluate(node: ast.expr, values: Mapping[str, Any], attributes: Mapping[str
             return _call(name, node.args, sub, values, attributes)
         case ast.Name():
             value = attributes.get(node.id)
-            if value is None:
+            if value is None or value is UNKNOWN:
                 raise _UnknownError
             return value.decode() if isinstance(value, bytes) else value
         case ast.Constant():
@@ -198,7 +202,10 @@ def _call(name: str, args: list[ast.expr], sub: Any, values: Mapping[str, Any], 
         return all(item == sub(args[1]) for item in sub(args[0]))
     value = values.get(args[0].id) if isinstance(args[0], ast.Name) else None
     if name == "given":
-        return value is not None or (isinstance(args[0], ast.Name) and attributes.get(args[0].id) is not None)
+        attribute = attributes.get(args[0].id) if isinstance(args[0], ast.Name) else None
+        if attribute is UNKNOWN:
+            raise _UnknownError
+        return value is not None or attribute is not None
     if not isinstance(value, Value):
         raise _UnknownError
     if name == "known":

@@ -28,6 +28,7 @@ class Knowledge:
         fixed: the float constants on whose content the linked nodes rely.
         purposes: what rules are linked for beside the gradient, as conditions name it (gradgen.engine.conditions).
         nonlinear: what was linked of rules that are declared not to be linear in their cotangents: op, node, rule.
+        kept: the computed values that a caller has named: rewriting leaves each to a node of its own.
     """
 
     def __init__(self, variable: set[ir.Value] | None = None):
@@ -35,6 +36,7 @@ class Knowledge:
         self.fixed: set[ir.Value] = set()
         self.purposes: set[str] = set()
         self.nonlinear: list[str] = []
+        self.kept: set[ir.Value] = set()
         self._constants: dict[ir.Value, np.ndarray | None] = {}
 
     def constant(self, value: ir.Value) -> np.ndarray | None:

@@ -9,7 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from gradgen.engine.activity import Activity
-from gradgen.engine.conditions import asks_selection, holds
+from gradgen.engine.conditions import UNKNOWN, asks_selection, holds
 from gradgen.engine.defaults import default_attributes
 from gradgen.engine.expand import replace_value
 from gradgen.engine.labels import node_label
@@ -179,7 +179,7 @@ class _Conditions:
             for name in step.row.output_names:
                 if isinstance(self._known[name], Value):
                     self._known[name].selected = _left_out(step.operand(name), linker)
-        self._attributes = {k: plain(a) for k, a in step.attributes.items() if a.ref_attr_name is None}
+        self._attributes = {k: plain(a) if a.ref_attr_name is None else UNKNOWN for k, a in step.attributes.items()}
 
     def hold(self, form: Form) -> bool:
         """Whether a form's condition holds; the constants that have been looked at so far are fixed if so."""

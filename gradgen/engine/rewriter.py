@@ -16,7 +16,7 @@ class Rewriter(Linker):
 
     Attributes:
         places: of each node that was found or put, in lexicographic order. One at (…, n) has those that were put in
-            front of it at (…, n − 1, k), k growing.
+            front of it at (…, n − 1, k), k growing, and those behind it at (…, n, −k): what is put later is nearer.
         put: the nodes that it has put, the first one first.
     """
 
@@ -24,23 +24,39 @@ class Rewriter(Linker):
         super().__init__(*given)
         self.places: dict[ir.Node, tuple[int, ...]] = {node: (i,) for i, node in enumerate(self.graph)}
         self.put: list[ir.Node] = []
+        self._behind = False
 
     def append(self, node: ir.Node) -> None:
         """Put a node at the rewriter's place."""
-        super().append(node)
         assert self._anchor is not None, "a rewriter is somewhere in its graph"
-        *outer, last = self.places[self._anchor]
         self.put.append(node)
+        if self._behind:
+            self.graph.insert_after(self._anchor, node)
+            self.places[node] = (*self.places[self._anchor], -len(self.put))
+            return
+        super().append(node)
+        *outer, last = self.places[self._anchor]
         self.places[node] = (*outer, last - 1, len(self.put))
 
     @contextmanager
     def before(self, node: ir.Node) -> Iterator[None]:
         """Put nodes in front of another one of the graph's for a while."""
-        anchor, self._anchor = self._anchor, node
+        was = self._anchor, self._behind
+        self._anchor, self._behind = node, False
         try:
             yield
         finally:
-            self._anchor = anchor
+            self._anchor, self._behind = was
+
+    @contextmanager
+    def behind(self, node: ir.Node) -> Iterator[None]:
+        """Put nodes right behind another one of the graph's for a while."""
+        was = self._anchor, self._behind
+        self._anchor, self._behind = node, True
+        try:
+            yield
+        finally:
+            self._anchor, self._behind = was
 
     def precedes(self, value: ir.Value, node: ir.Node) -> bool:
         """Whether a value, of this graph or one around it, is there before a node of this graph."""

@@ -59,6 +59,11 @@ def count_uses(value: ir.Value) -> int:
     return len(value._uses)
 
 
+def is_linked(node: ir.Node | None) -> bool:
+    """Whether gradgen has added a node."""
+    return node is not None and "gradgen.node" in node.metadata_props
+
+
 def is_noted(value: ir.Value) -> bool:
     """Whether a value has `meta` entries, by a look that does not make it a store for them."""
     return bool(value._metadata)

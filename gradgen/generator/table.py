@@ -244,8 +244,9 @@ def _check_condition(when: str | None, where: str, known: set[str], schema: Any,
     if when is None:
         return
     try:
-        named, attributes = conditions.names(when)
-        if strangers := sorted((named - known - set(schema.attributes)) | (attributes - set(schema.attributes))):
+        formals, attributes, given = conditions.names(when)
+        of_op = set(schema.attributes)
+        if strangers := sorted((formals - known) | (attributes - of_op) | (given - known - of_op)):
             problems.add(where, f"condition '{when}' names {strangers}, which are no formal or attribute")
     except GradientError as error:
         problems.add(where, str(error))
@@ -316,7 +317,7 @@ def _check_row(
     mentioned = {a for f in row.forms for a in (*f.attributes, *f.fwd_attributes)} | set(row.ignores)
     mentioned |= {a for body in (row.forward, row.straight_through) if body for a in body.attributes}
     for form in (*row.forms, *row.tangents):
-        mentioned |= conditions.names(form.when)[1] if form.when else set()
+        mentioned |= set().union(*conditions.names(form.when)[1:]) if form.when else set()
     general = [f for f in row.forms if f.when is None and f.fwd is None]
     if row.forms and (not general or row.forms[-1] is not general[-1]):
         problems.add(where, "the last form must hold without a condition and without a pair")

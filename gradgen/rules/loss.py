@@ -106,12 +106,12 @@ def _one_hot_rows(ct, scores, labels, reduction, ignore_index):
 def _table(classes, ignore_index):
     """The one-hot row of each label, as Gather counts them: one that is negative counts from the end.
 
-    A negative `ignore_index` makes the rows of all negative labels zeros, as for the general rules. Labels beyond the
-    classes need no care: the loss itself refuses them.
+    A negative `ignore_index` makes the rows of negative labels zeros, as for the general rules: of all from as many below
+    it as there are classes; Gather refuses what is below these. A label beyond the classes is refused by the loss.
     """
     eye = np.eye(classes, dtype=np.float32)
     if ignore_index < 0:
-        return np.concatenate([eye, np.zeros((-ignore_index, classes), np.float32)])
+        return np.concatenate([eye, np.zeros((classes - ignore_index, classes), np.float32)])
     return np.concatenate([eye, np.zeros((ignore_index + 1 - classes, classes), np.float32), eye])
 
 

@@ -146,8 +146,16 @@ def _gru_late(layer: Direction, clip: float | None, saved: Sequence[Any] | None 
     return {**_weights(layer, of_x, gates, h), "initial_h": dh}
 
 
+def _usual(
+    activations: list[str], cotangents: list[Any], inputs: dict[str, Any], Y: Any, direction: str
+) -> list[Direction]:
+    """The directions of a layer with the default activations, laid out as [steps, batch, …]."""
+    functions = activations_of(activations, len(activations), direction, None, None)
+    return directions(cotangents, inputs, Y, functions, direction, 0)
+
+
 def _slopes(*gates: tuple[Activation, Any]) -> list[Any]:
-    """The derivatives of activations by their values."""
+    """The derivatives of activations by their values alone, as those of Sigmoid and Tanh are."""
     return [activation.slope(None, y) for activation, y in gates]
 
 
@@ -156,28 +164,31 @@ def gru_fwd(X, W, R, B, initial_h, *, direction, linear_before_reset):
     """The layer with its default activations; saves the gates of each step [directions, steps, batch, hidden], and what
     is multiplied: r·h, or with the reset after the product, h·Rnᵀ + b."""
     inputs = {"X": X, "W": W, "R": R, "B": B, "initial_h": initial_h}
-    functions = activations_of(["Sigmoid", "Tanh"], 2, direction, None, None)
-    layers = directions([None, None], inputs, None, functions, direction, 0)
+    layers = _usual(["Sigmoid", "Tanh"], [None, None], inputs, None, direction)
     return handed_out([_gru_gates(layer, bool(linear_before_reset)) for layer in layers])
 
 
 def _gru_gates(layer: Direction, late: bool) -> tuple[list[Any], list[Any]]:
-    size = 2 if not late else 3
-    at_once, apart = layer.R, None
-    if not late:
-        Rz, Rr, apart = split(layer.R, 3, axis=0)
-        at_once, apart = op.Concat(Rz, Rr, axis=0), op.Transpose(apart, perm=[1, 0])
-    at_once = op.Transpose(at_once, perm=[1, 0])
-    bx, bh = [None, None] if layer.B is None else split(layer.B, 2)
-    inputs = total([layer.projected(), bx, None if late else bh])
+    """The last state, and for each step the state, the gates and what is multiplied for n, by a Scan.
+
+    `late` is whether the reset gate is applied to the product. Else n has a product of its own.
+    """
+    if late:
+        R, Rn = op.Transpose(layer.R, perm=[1, 0]), None
+        bx, bh = [None, None] if layer.B is None else split(layer.B, 2)
+        inputs = total([layer.projected(), bx])
+    else:
+        Rz, Rr, Rn = split(layer.R, 3, axis=0)
+        R, Rn = op.Transpose(op.Concat(Rz, Rr, axis=0), perm=[1, 0]), op.Transpose(Rn, perm=[1, 0])
+        inputs, bh = _biased(layer.projected(), layer.B), None
 
     def step(states: list[Any], elements: list[Any]) -> Any:
         (h,) = states
         xz, xr, xn = split(elements[0], 3)
-        hz, hr, *rest = split(total([op.MatMul(h, at_once), bh if late else None]), size)
+        hz, hr, *rest = split(total([op.MatMul(h, R), bh]), 3 if late else 2)
         z, r = op.Sigmoid(xz + hz), op.Sigmoid(xr + hr)
         inner = rest[0] if late else r * h
-        n = op.Tanh(xn + (r * inner if late else op.MatMul(inner, apart)))
+        n = op.Tanh(xn + (r * inner if late else op.MatMul(inner, Rn)))
         h = n + z * (h - n)
         return [h], [h, z, r, n, inner]
 
@@ -190,8 +201,7 @@ def gru_vjp__saved(
 ):  # fmt: skip
     """As the general form, of the gates that the forward pass has saved."""
     inputs = {"X": X, "W": W, "R": R, "B": B, "initial_h": initial_h}
-    functions = activations_of(["Sigmoid", "Tanh"], 2, direction, None, None)
-    layers = directions([dY, dY_h], inputs, Y, functions, direction, 0)
+    layers = _usual(["Sigmoid", "Tanh"], [dY, dY_h], inputs, Y, direction)
     cell = _gru_late if linear_before_reset else _gru
     saved = zip(*(each(x, 0, len(layers)) for x in (z, r, n, inner)), strict=True)
     return gathered([cell(layer, None, s) for layer, s in zip(layers, saved, strict=True)], 0)[:5]
@@ -285,12 +295,12 @@ def lstm_fwd(X, W, R, B, initial_h, initial_c, P, *, direction, input_forget):
     """The layer with its default activations; saves the gates and the cell after each step [directions, steps, batch,
     hidden]."""
     inputs = {"X": X, "W": W, "R": R, "B": B, "initial_h": initial_h, "initial_c": initial_c, "P": P}
-    functions = activations_of(["Sigmoid", "Tanh", "Tanh"], 3, direction, None, None)
-    layers = directions([None, None, None], inputs, None, functions, direction, 0)
+    layers = _usual(["Sigmoid", "Tanh", "Tanh"], [None] * 3, inputs, None, direction)
     return handed_out([_lstm_gates(layer, bool(input_forget)) for layer in layers])
 
 
 def _lstm_gates(layer: Direction, coupled: bool) -> tuple[list[Any], list[Any]]:
+    """The last states, and for each step the state, the gates and the cell, by a Scan; i and f may be coupled."""
     R = op.Transpose(layer.R, perm=[1, 0])
     pi, po, pf = [None] * 3 if layer.P is None else split(layer.P, 3)
 
@@ -313,8 +323,7 @@ def lstm_vjp__saved(
 ):  # fmt: skip
     """As the general form, of the gates and cells that the forward pass has saved."""
     inputs = {"X": X, "W": W, "R": R, "B": B, "initial_h": initial_h, "initial_c": initial_c, "P": P}
-    functions = activations_of(["Sigmoid", "Tanh", "Tanh"], 3, direction, None, None)
-    layers = directions([dY, dY_h, dY_c], inputs, Y, functions, direction, 0)
+    layers = _usual(["Sigmoid", "Tanh", "Tanh"], [dY, dY_h, dY_c], inputs, Y, direction)
     saved = zip(*(each(x, 0, len(layers)) for x in (i, o, f, g, c)), strict=True)
     found = [_lstm(layer, None, bool(input_forget), s) for layer, s in zip(layers, saved, strict=True)]
     return gathered(found, 0)

@@ -8,11 +8,11 @@ import numpy as np
 import onnx_ir as ir
 
 from gradgen.engine.contract import ir_shape
+from gradgen.engine.surgery import is_linked
 from gradgen.rules.lang import same_shape
-from gradgen.rules.rewriting import linked, only_reader, own_producer, pattern
+from gradgen.rules.rewriting import only_reader, own_producer, pattern
+from gradgen.rules.row_regions import VIEWS
 from gradgen.rules.rows import constant_shape
-
-VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
 @pattern(*VIEWS, reads=VIEWS)
@@ -153,7 +153,7 @@ def _maxima(indices: ir.Value, source: ir.Value | None) -> ir.Value | None:
     equal = None
     for op_type, position in CODES:
         equal = value.producer() if value is not None else None
-        if equal is None or equal.op_type != op_type or equal.domain or not linked(equal):
+        if equal is None or equal.op_type != op_type or equal.domain or not is_linked(equal):
             return None
         value = equal.inputs[position]
     spread = equal.inputs[1].producer() if equal is not None and equal.inputs[1] is not None else None

@@ -8,9 +8,10 @@ import numpy as np
 import onnx_ir as ir
 
 from gradgen.engine.contract import ir_shape
-from gradgen.engine.surgery import remove_node
+from gradgen.engine.surgery import is_linked, remove_node
 from gradgen.rules.lang import same_shape
-from gradgen.rules.rewriting import linked, own_producer, pattern
+from gradgen.rules.rewriting import own_producer, pattern
+from gradgen.rules.row_regions import turns
 from gradgen.rules.rows import is_small, stored_rows
 
 WHOLE = "gradgen.whole"  # marks a Gemm whose addend is known to be as large as its result
@@ -151,7 +152,7 @@ def _read_as_matrix(value: ir.Value) -> bool:
         graph = value.graph
         if any(reader.graph is not graph for reader in readers):
             return False
-        if len(readers) != 1 or readers[0].op_type != "Mul" or readers[0].domain or not linked(readers[0]):
+        if len(readers) != 1 or readers[0].op_type != "Mul" or readers[0].domain or not is_linked(readers[0]):
             return bool(readers) and all(map(_flattens, readers))
         shape, value = ir_shape(value), readers[0].outputs[0]
         if not same_shape(shape, ir_shape(value)):
@@ -173,7 +174,7 @@ def needless_flatten(node: ir.Node, linker: Any) -> ir.Value | None:
     if is_small(source) and ir_shape(source):
         return stored_rows(source, linker)
     view = source.producer()
-    rows = view is not None and view.op_type == "Reshape" and not view.domain and linked(view) and _is_rows(view)
+    rows = view is not None and view.op_type == "Reshape" and not view.domain and is_linked(view) and _is_rows(view)
     return view.inputs[0] if view is not None and rows else None
 
 
@@ -183,9 +184,7 @@ def transposed_operand(node: ir.Node, linker: Any) -> ir.Value | None:
     for k, flag in enumerate(("transA", "transB")):
         turned = node.inputs[k]
         transpose = turned.producer() if turned is not None else None
-        if transpose is None or transpose.op_type != "Transpose" or transpose.domain or len(transpose.inputs) != 1:
-            continue
-        if not _turns(transpose):
+        if transpose is None or not turns(transpose):
             continue
         was = node.attributes.get(flag)
         attributes: dict[str, Any] = {name: a.value for name, a in node.attributes.items() if name != flag}
@@ -214,12 +213,6 @@ def transposed_batches(node: ir.Node, linker: Any) -> ir.Value | None:
     return linker.node("MatMul", [turned, one], result, f"{result.name}/product")
 
 
-def _turns(transpose: ir.Node) -> bool:
-    """Whether a Transpose is that of a matrix."""
-    perm = transpose.attributes.get("perm")
-    return len(ir_shape(transpose.outputs[0]) or ()) == 2 if perm is None else list(perm.as_ints()) == [1, 0]
-
-
 def _swap(node: ir.Node) -> list[int] | None:
     """The permutation of a Transpose that swaps the last two axes."""
     perm = node.attributes.get("perm")
@@ -230,7 +223,7 @@ def _swap(node: ir.Node) -> list[int] | None:
 
 def _flattens(node: ir.Node) -> bool:
     """Whether a node makes a matrix of the rows of its operand."""
-    if node.op_type != "Flatten" or node.domain or not linked(node):
+    if node.op_type != "Flatten" or node.domain or not is_linked(node):
         return False
     axis = node.attributes.get("axis")
     return axis is not None and axis.as_int() == -1

@@ -10,9 +10,9 @@ import onnx_ir as ir
 
 from gradgen.engine.contract import ir_shape
 from gradgen.engine.knowledge import is_constant
-from gradgen.engine.surgery import remove_node
+from gradgen.engine.surgery import is_linked, remove_node
 from gradgen.rules.lang import same_shape
-from gradgen.rules.rewriting import linked, only_reader, own_producer, pattern
+from gradgen.rules.rewriting import only_reader, own_producer, pattern
 
 # Ops that are linear in an input, by its position: a sign moves through them, without a change of a bit.
 SIGNED = {
@@ -94,7 +94,7 @@ def needless_expand(node: ir.Node, linker: Any) -> ir.Value | None:
     for k, other in ((0, node.inputs[1]), (1, node.inputs[0])):
         operand = node.inputs[k]
         expand = operand.producer() if operand is not None else None
-        if expand is None or expand.domain or not linked(expand) or other is None:
+        if expand is None or expand.domain or not is_linked(expand) or other is None:
             continue
         source, shape = expand.inputs[0] if expand.inputs else None, ir_shape(other)
         expanded = expand.op_type == "Expand" and same_shape(shape, result)
@@ -148,4 +148,4 @@ def nested_sum(node: ir.Node, linker: Any) -> ir.Value | None:
 
 
 def _is_sum(node: ir.Node) -> bool:
-    return node.op_type == "Add" and not node.domain and linked(node)
+    return node.op_type == "Add" and not node.domain and is_linked(node)

@@ -1,7 +1,7 @@
 """Rewrites the linked backward graph by named patterns that span the rules of several nodes, each one linear pass.
 
-A pattern sees only nodes that gradgen has linked. Forward nodes stay but for `rules/rows.py`, which gives batches of rows
-one axis in the whole graph; it leaves primal values the bits that onnxruntime, with its own rewriting, gives them.
+A pattern sees only nodes that gradgen has linked. Forward nodes stay as they are but for `rules/rows.py`, which gives
+batches of rows one axis in the whole graph and makes a product and its bias one Gemm, as onnxruntime does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import onnx_ir as ir
 
 from gradgen.engine.rewriter import Rewriter
-from gradgen.engine.surgery import Outputs, count_uses, is_read, is_unread, remove_node
+from gradgen.engine.surgery import Outputs, count_uses, is_linked, is_read, is_unread, remove_node
 from gradgen.rules.rows import as_matrices
 
 Pattern = Callable[[ir.Node, Any], ir.Value | None]
@@ -52,7 +52,7 @@ def rewrite(graph: ir.Graph, linker: Any) -> bool:
         importlib.import_module(module)
     passes = _Passes(graph, linker)
     applied = passes.apply(PATTERNS)  # what is broadcast needs no axes of its own then
-    if as_matrices(graph, linker):
+    if as_matrices(graph, passes.place, passes.outputs):
         passes, applied = _Passes(graph, linker), True
     for _ in range(PASSES):
         if not passes.apply(PATTERNS):
@@ -66,17 +66,17 @@ class _Passes:
 
     def __init__(self, graph: ir.Graph, linker: Any):
         self._graph = graph
-        self._outputs = Outputs(graph)
-        self._place = Rewriter.along(linker, graph)
+        self.outputs = Outputs(graph)
+        self.place = Rewriter.along(linker, graph)
         # Those that a pattern may be for, in order, and how many of the nodes put since then are among them.
-        self._nodes = [node for node in self._place.places if _is_candidate(node)]
+        self._nodes = [node for node in self.place.places if _is_candidate(node)]
         self._known = 0
         # Nodes that none of a set of patterns was for, by the id of that, with what they read then.
         self._idle: defaultdict[int, dict[ir.Node, Sequence[ir.Value | None]]] = defaultdict(dict)
 
     def apply(self, registered: Registered) -> bool:
         """One pass of patterns over the linked nodes, in order; whether any applied."""
-        applied, graph, place, idle = False, self._graph, self._place, self._idle[id(registered)]
+        applied, graph, place, idle = False, self._graph, self.place, self._idle[id(registered)]
         for node in self._nodes:
             patterns = registered.get(node.op_type)
             if patterns is None or node.graph is not graph or idle.get(node) is node.inputs:
@@ -91,7 +91,7 @@ class _Passes:
             place.move(node)
             for fn in tried:
                 value = fn(node, place)
-                if value is not None and _replace(node.outputs[0], value, self._outputs):
+                if value is not None and _replace(node.outputs[0], value, self.outputs):
                     _drop(node, graph)
                     applied = True
                     break
@@ -102,13 +102,13 @@ class _Passes:
 
 
 def _is_candidate(node: ir.Node) -> bool:
-    return (node.op_type in PATTERNS or node.op_type in LAST) and not node.domain and linked(node)
+    return (node.op_type in PATTERNS or node.op_type in LAST) and not node.domain and is_linked(node)
 
 
 def _replace(old: ir.Value, new: ir.Value, outputs: Outputs) -> bool:
     """Let a value take another's place; False where that is a public output and the new one is not free to be."""
     if old.is_graph_output():
-        if new.is_graph_output() or not linked(new.producer()):
+        if new.is_graph_output() or not is_linked(new.producer()):
             return False
         old.name, new.name = f"{old.name}/replaced", old.name
         new.type, new.shape = old.type, old.shape
@@ -122,16 +122,11 @@ def _drop(node: ir.Node, graph: ir.Graph) -> None:
     pending = [node]
     while pending:
         dead = pending.pop()
-        if dead.graph is not graph or not linked(dead) or not is_unread(dead):
+        if dead.graph is not graph or not is_linked(dead) or not is_unread(dead):
             continue
         producers = {p for v in dead.inputs if v is not None and (p := v.producer()) is not None}
         remove_node(dead)
         pending.extend(producers)
-
-
-def linked(node: ir.Node | None) -> bool:
-    """Whether gradgen has added this node."""
-    return node is not None and "gradgen.node" in node.metadata_props
 
 
 def only_reader(value: ir.Value) -> bool:
@@ -144,4 +139,4 @@ def own_producer(value: ir.Value | None, op_types: tuple[str, ...]) -> ir.Node |
     node = value.producer() if value is not None else None
     if node is None or value is None or node.domain or node.op_type not in op_types:
         return None
-    return node if linked(node) and only_reader(value) else None
+    return node if is_linked(node) and only_reader(value) else None

@@ -12,13 +12,16 @@ from gradgen.engine.contract import ir_shape
 
 Batch = tuple[int | str, ...]  # the sizes of all axes but the last
 
-# Each element of a result comes from those at its place, or at its place in a row.
+# Each element of a result comes from those at its place, or at its place in a row: all ops of the standard of that kind
+# with operands that are broadcast both ways. Identity is left out: it is a copy that somebody has put there.
 # fmt: off
 ELEMENTWISE = frozenset((
-    "Abs", "Add", "And", "Cast", "Ceil", "Celu", "Clip", "Cos", "Div", "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu",
-    "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log",
-    "Max", "Min", "Mish", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign",
-    "Sin", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Swish", "Tanh", "ThresholdedRelu", "Where", "Xor",
+    "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitShift", "BitwiseAnd", "BitwiseNot",
+    "BitwiseOr", "BitwiseXor", "Cast", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Div", "Elu", "Equal", "Erf", "Exp", "Floor",
+    "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual",
+    "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "Relu", "Round", "Selu",
+    "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Swish", "Tan", "Tanh",
+    "ThresholdedRelu", "Where", "Xor",
 ))
 REDUCTIONS = frozenset((
     "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
@@ -32,7 +35,7 @@ ALONG = {
 }
 FIRST = REDUCTIONS | {"MatMul", "Expand"}  # what else these read has no rows
 BY_ROW = ELEMENTWISE | FIRST | ALONG.keys()
-VIEWS = frozenset(("Flatten", "Reshape", "Squeeze", "Unsqueeze"))
+VIEWS = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 
 
 @dataclass
@@ -162,6 +165,14 @@ def reduces(node: ir.Node, axes: list[int], keepdims: bool, linker: Any) -> bool
     given = linker.knowledge.constant(node.inputs[1])
     rank = len(ir_shape(node.inputs[0]) or ())
     return given is not None and rank > 0 and sorted(int(a) % rank for a in given.reshape(-1)) == axes
+
+
+def turns(node: ir.Node) -> bool:
+    """Whether a node is the Transpose of a matrix."""
+    if node.op_type != "Transpose" or node.domain or len(node.inputs) != 1:
+        return False
+    perm = node.attributes.get("perm")
+    return len(ir_shape(node.outputs[0]) or ()) == 2 if perm is None else list(perm.as_ints()) == [1, 0]
 
 
 def width(value: ir.Value) -> int | str | None:

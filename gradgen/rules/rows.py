@@ -2,12 +2,13 @@
 
 Between linear layers a model has batches of rows, [batch, tokens, width], and the products of the backward pass want
 matrices. A region is a connected part of the graph, forward nodes included, whose nodes compute each row of their
-results from the same row of their operands. Its values become matrices [rows, width] if that leaves fewer nodes: views
-between its nodes go, and a product and what is added to it are one Gemm.
+results from the same row of their operands. Its values become matrices [rows, width] if that saves nodes: views between
+its nodes go, and a product and what is added to it are one Gemm.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -15,19 +16,36 @@ import onnx_ir as ir
 
 from gradgen.engine.contract import ir_shape
 from gradgen.engine.knowledge import is_constant
-from gradgen.engine.link import Linker
-from gradgen.engine.surgery import Outputs, is_read, remove_node
-from gradgen.rules.row_regions import ALONG, ELEMENTWISE, REDUCTIONS, VIEWS, Region, reduces, regions, unwidened, width
+from gradgen.engine.rewriter import Rewriter
+from gradgen.engine.surgery import Outputs, count_uses, is_linked, is_read, remove_node
+from gradgen.rules.row_regions import (
+    ALONG,
+    ELEMENTWISE,
+    REDUCTIONS,
+    VIEWS,
+    Region,
+    reduces,
+    regions,
+    turns,
+    unwidened,
+    width,
+)
 
 SMALL = 1024  # elements of a constant
 MULTIPLIED = (ir.DataType.FLOAT, ir.DataType.DOUBLE)  # of which onnxruntime has a Gemm that rounds as MatMul does
 
 
-def as_matrices(graph: ir.Graph, linker: Any) -> bool:
-    """Make matrices of the values of each region in which that saves nodes; whether there was one."""
-    changed, outputs, order = False, Outputs(graph), {node: place for place, node in enumerate(graph)}
-    for region in regions(graph, linker):
-        change = _Change(region, graph, linker, outputs, order)
+def as_matrices(graph: ir.Graph, place: Rewriter, outputs: Outputs) -> bool:
+    """Make matrices of the values of each region in which that saves nodes; whether there was one.
+
+    Args:
+        graph: the graph.
+        place: what puts nodes into it.
+        outputs: the places of its outputs.
+    """
+    changed = False
+    for region in regions(graph, place):
+        change = _Change(region, graph, place, outputs)
         if change.saved() >= (0 if change.products else 1):  # onnxruntime makes Gemms itself, and views for each
             change.apply()
             changed = True
@@ -37,10 +55,11 @@ def as_matrices(graph: ir.Graph, linker: Any) -> bool:
 class _Change:
     """What making matrices of a region's values does to its graph."""
 
-    def __init__(self, region: Region, graph: ir.Graph, linker: Any, outputs: Outputs, order: dict[ir.Node, int]):
-        self.region, self.graph, self.linker, self.outputs, self.order = region, graph, linker, outputs, order
+    def __init__(self, region: Region, graph: ir.Graph, place: Rewriter, outputs: Outputs):
+        self.region, self.graph, self.place, self.outputs = region, graph, place, outputs
+        self.constants = place.constants
         self.members = set(region.nodes)
-        self.shapes: dict[Any, ir.Shape] = {}  # by width: values share them
+        self.shapes: dict[Any, ir.Shape] = {}  # by width: values share them, and none is changed in place
         self.products = {n: p for n in region.nodes if (p := self._product(n)) is not None}
 
     def saved(self) -> int:
@@ -88,7 +107,9 @@ class _Change:
             product = None if value is None else value.producer()
             if product is None or product.op_type != "MatMul" or product not in self.members or value is None:
                 continue
-            if len(ir_shape(other) or ()) != 1 or len(value.uses()) != 1 or value.is_graph_output():
+            if len(ir_shape(other) or ()) != 1 or count_uses(value) != 1 or value.is_graph_output():
+                continue
+            if value in self.place.knowledge.kept:
                 continue
             widths = [width(v) for v in (value, node.outputs[0])]
             if widths[0] == widths[1]:
@@ -99,7 +120,7 @@ class _Change:
         """Whether a node makes a matrix of the rows of a value, and is no output."""
         if node.op_type not in VIEWS or node.domain or node.graph is not self.graph:
             return False
-        if node.outputs[0].is_graph_output():
+        if node.outputs[0].is_graph_output() or node.outputs[0] in self.place.knowledge.kept:
             return False
         axis = node.attributes.get("axis")
         if node.op_type == "Flatten" and axis is not None and axis.as_int() in (-1, len(self.region.batch)):
@@ -114,12 +135,14 @@ class _Change:
         if node.op_type in VIEWS:
             return constant_shape(node.outputs[0]) is not None
         axes = list(range(len(self.region.batch)))
-        return node.op_type in REDUCTIONS and reduces(node, axes, False, self.linker)
+        return node.op_type in REDUCTIONS and reduces(node, axes, False, self.place)
 
     def _view(self, value: ir.Value) -> ir.Node | None:
         """The view that gives a value that comes into the region."""
         node = value.producer()
         if node is None or node.domain or node.op_type not in VIEWS or node.graph is not self.graph:
+            return None
+        if value in self.place.knowledge.kept:
             return None
         return node
 
@@ -137,7 +160,7 @@ class _Change:
         view, matrix = self._view(value), self._matrix(value)
         if matrix is None:
             matrix = self._rows(value, view)
-        elif matrix.producer() is not None and not isinstance((ir_shape(matrix) or (0,))[0], int):
+        elif is_linked(matrix.producer()) and not matrix.is_graph_output() and (ir_shape(matrix) or (0,))[0] is None:
             matrix.shape = self._shape(value)  # with the name of the number of rows, by which sizes are compared
         made = matrix.producer()
         for use in tuple(value.uses()):
@@ -151,15 +174,17 @@ class _Change:
     def _rows(self, value: ir.Value, view: ir.Node | None) -> ir.Value:
         """The rows of a value that comes from outside, as a matrix of what it is a view of if it is one."""
         if is_small(value):
-            return stored_rows(value, self.linker)
+            return stored_rows(value, self.place)
         like = ir.Value(type=value.type, shape=self._shape(value), name=value.name)
-        target = constant_shape(like)
         # In front of the first that reads it: the rows of an input are a copy, which need not be there before.
-        readers = [u.node for u in value.uses() if u.node in self.members or self._leaves(u.node, u.idx)]
-        place = self.linker.anchored(min(readers, key=self.order.__getitem__))
-        if view is None:
-            return place.node("Flatten", [value], like, f"{value.name}/rows", axis=-1)
-        return place.node("Reshape", [view.inputs[0], self.linker.constants.get(target)], like, f"{value.name}/rows")
+        readers = [
+            u.node for u in value.uses()
+            if u.node in self.members or self._flattens(u.node, value) or self._leaves(u.node, u.idx)
+        ]  # fmt: skip
+        with self.place.before(min(readers, key=self.place.places.__getitem__)):
+            if view is None:
+                return self.place.node("Flatten", [value], like, f"{value.name}/rows", axis=-1)
+            return self.place.node("Reshape", [view.inputs[0], self._sizes(like)], like, f"{value.name}/rows")
 
     def _leave(self, value: ir.Value) -> None:
         """Make a value of the region a matrix; what is outside of it reads a view."""
@@ -169,13 +194,14 @@ class _Change:
             if use.node not in self.members and not self._redirect(use, value, value)
         ]  # fmt: skip
         value.shape = self._shape(value)
-        value.name = self.linker.names.unique(f"{name}/rows")
+        value.name = self.place.names.unique(f"{name}/rows")
         if not outside and not value.is_graph_output():
             return
-        behind = Behind.along(self.linker, self.graph)
-        behind.source = value
         like = ir.Value(type=value.type, shape=shape, name=name)
-        view = behind.node("Reshape", [value, self.linker.constants.get(constant_shape(like))], like, f"{name}/view")
+        producer = value.producer()
+        assert producer is not None
+        with self.place.behind(producer):
+            view = self.place.node("Reshape", [value, self._sizes(like)], like, f"{name}/view")
         for use in outside:
             use.node.replace_input_with(use.idx, view)
         if value.is_graph_output():
@@ -194,17 +220,22 @@ class _Change:
         if node.op_type in VIEWS:
             self._reshape(node)
         else:
-            node.replace_input_with(1, self.linker.constants.get(np.asarray([0])))
+            node.replace_input_with(1, self.constants.get(np.asarray([0])))
         node.replace_input_with(0, matrix)
         return True
 
     def _reshape(self, view: ir.Node) -> None:
         """Make a view of a batch one of its matrix."""
-        result = view.outputs[0]
         view.op_type = "Reshape"
         view.attributes.clear()
         view.resize_inputs(2)
-        view.replace_input_with(1, self.linker.constants.get(constant_shape(result)))
+        view.replace_input_with(1, self._sizes(view.outputs[0]))
+
+    def _sizes(self, like: ir.Value) -> ir.Value:
+        """The constant that makes a Reshape give the shape of a value."""
+        sizes = constant_shape(like)
+        assert sizes is not None
+        return self.constants.get(sizes)
 
     def _shape(self, value: ir.Value) -> ir.Shape:
         size = width(value)
@@ -217,39 +248,28 @@ class _Change:
         if node.op_type in ALONG and "axis" in node.attributes:
             node.attributes.add(ir.AttrInt64("axis", -1))
         elif node.op_type in REDUCTIONS:
-            node.replace_input_with(1, self.linker.constants.get(np.asarray([-1])))
+            node.replace_input_with(1, self.constants.get(np.asarray([-1])))
         elif node.op_type in ELEMENTWISE:
             for index, value in enumerate(node.inputs):
                 if value is not None and len(value.shape or ()) > 2 and (vector := unwidened(value)) is not None:
                     node.replace_input_with(index, vector)
         elif node.op_type == "Expand":
-            node.replace_input_with(1, self.linker.constants.get(np.asarray([1, width(node.outputs[0])])))
+            node.replace_input_with(1, self.constants.get(np.asarray([1, width(node.outputs[0])])))
 
     def _multiply(self, add: ir.Node, product: ir.Node) -> None:
-        """Make one Gemm of a product and an addition."""
-        result, summed = add.outputs[0], product.outputs[0]
+        """Make an addition the Gemm of the product and what is added, which keeps its name."""
+        summed = product.outputs[0]
         addend = add.inputs[0] if add.inputs[1] is summed else add.inputs[1]
-        place = self.linker.anchored(add)
-        gemm = place.node("Gemm", [*product.inputs, addend], result, f"{summed.name}/sum")
-        result.replace_all_uses_with(gemm)
-        name = result.name
-        remove_node(add)
+        rows, matrix = product.inputs
+        transpose = None if matrix is None else matrix.producer()
+        if transpose is not None and turns(transpose) and transpose.inputs[0] is not None:
+            matrix = transpose.inputs[0]
+            add.attributes.add(ir.AttrInt64("transB", 1))
+        add.op_type = "Gemm"
+        add.resize_inputs(3)
+        for index, value in enumerate((rows, matrix, addend)):
+            add.replace_input_with(index, value)
         remove_node(product)
-        result.name, gemm.name = gemm.name, name
-
-
-class Behind(Linker):
-    """Puts nodes right behind the one that computes a value, or in front of all others of the graph."""
-
-    source: ir.Value
-
-    def append(self, node: ir.Node) -> None:
-        """Put a node there."""
-        producer = self.source.producer()
-        if producer is not None and producer.graph is self.graph:
-            self.graph.insert_after(producer, node)
-        else:
-            self.graph.insert_before(self.graph[0], node)
 
 
 def is_small(value: ir.Value) -> bool:
@@ -261,7 +281,7 @@ def stored_rows(value: ir.Value, linker: Any) -> ir.Value:
     """The rows of a constant, as another constant."""
     assert value.const_value is not None
     content = value.const_value.numpy()
-    return linker.constants.get(content.reshape(-1, content.shape[-1]))
+    return linker.constants.get(content.reshape(math.prod(content.shape[:-1]), content.shape[-1]))
 
 
 def constant_shape(value: ir.Value) -> np.ndarray | None:

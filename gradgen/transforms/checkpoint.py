@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
@@ -72,6 +72,10 @@ class Checkpoint:
         self._steps.append(step)
         return pairs
 
+    def borders(self, replaced: Mapping[ir.Value, ir.Value]) -> set[ir.Value]:
+        """The values that were named, or what stands in for them since the graph was differentiated."""
+        return {replaced.get(v, v) for v in self._borders}
+
     def apply(self, graph: ir.Graph, linker: Linker, replaced: dict[ir.Value, ir.Value]) -> None:
         """Let the backward pass of a finished graph read values that are computed anew.
 
@@ -95,7 +99,7 @@ class Checkpoint:
             cuts, borders = choose(forward, backward, free | kept)
         else:
             position = {v: i for i, node in enumerate(forward) for v in node.outputs}
-            borders = {replaced.get(v, v) for v in self._borders}
+            borders = self.borders(replaced)
             cuts = sorted({position[v] for v in borders if v in position})
         if self._auto and not cuts:
             warn(NO_CUT)
