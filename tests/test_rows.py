@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime
 import pytest
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -272,3 +273,37 @@ def test_what_checkpoint_names_is_kept(border):
     feeds = {"x": rng.random((2, 3, 4)), "w": rng.random((4, 4)), "b": rng.random(4), "grad_y": rng.random((2, 3, 4))}
     for name, value in Evaluator(plain)(feeds).items():
         np.testing.assert_allclose(Evaluator(kept)(feeds)[name], value, rtol=1e-13)
+
+
+@pytest.mark.parametrize(("batch", "other"), [("N,3", '"N*3",4'), ("N,3", '"gradgen.rows",4'), ("N,3,2", '"N,3",2,4')])
+def test_the_name_of_a_number_of_rows_is_no_other_size(batch, other):
+    """onnxruntime would take one buffer for values whose sizes have the same names."""
+    proto = model(
+        f"g (double[{batch},4] x, double[{other}] m, double[4,4] w) => (double[{batch},4] y, double[{other}] k) "
+        "{ a = Sin(m)\n b = MatMul(a, w)\n c = Sin(b)\n d = MatMul(c, w)\n k = Neg(d)\n"
+        " p = MatMul(x, w)\n q = Sin(p)\n r = MatMul(q, w)\n s = Sin(r)\n t = MatMul(s, w)\n y = Sin(t) }"
+    )
+    result = gradgen.vjp(proto, wrt=["x", "w"])
+    rng = np.random.default_rng(0)
+    sizes = {"N": 5, "N*3": 2, "gradgen.rows": 2, "N,3": 2}
+    feeds = {
+        v.name: rng.standard_normal([d.dim_value or sizes[d.dim_param] for d in v.type.tensor_type.shape.dim])
+        for v in result.graph.input
+    }
+    session = onnxruntime.InferenceSession(result.SerializeToString(), providers=["CPUExecutionProvider"])
+    for _ in range(2):  # memory is planned in the first run
+        found = dict(zip((o.name for o in result.graph.output), session.run(None, feeds), strict=True))
+    x, m, w = feeds["x"], feeds["m"], feeds["w"]
+    np.testing.assert_allclose(found["k"], -np.sin(np.sin(m) @ w) @ w, rtol=1e-11)
+    np.testing.assert_allclose(found["y"], np.sin(np.sin(np.sin(x @ w) @ w) @ w), rtol=1e-11)
+
+
+@pytest.mark.parametrize("view", ["i = Constant<value_ints=[0]>()\n v = Unsqueeze(x, i)",
+                                  "i = Constant<value_ints=[0,0,-1]>()\n v = Reshape(x, i)"])  # fmt: skip
+def test_a_view_of_what_comes_into_rows(view):
+    shape = "1,2,3,4" if "Unsqueeze" in view else "2,3,4"
+    checked(
+        f"g (double[2,3,4] x, double[4,4] w) => (double[{shape}] y, double[2,3,4] z) {{ {view}\n a = MatMul(v, w)\n"
+        " t = Tanh(a)\n y = MatMul(t, w)\n b = MatMul(x, w)\n c = Add(b, x)\n s = Tanh(c)\n z = MatMul(s, w) }",
+        ["x", "w"],
+    )

@@ -54,9 +54,15 @@ class Region:
 
     @property
     def rows(self) -> int | str:
-        """The number of rows, or its name."""
+        """The number of rows, or its name: none that a model has for another number, and one for each batch.
+
+        onnxruntime takes sizes of one name for equal when it plans memory.
+        """
         sizes = [d for d in self.batch if isinstance(d, int)]
-        return prod(sizes) if len(sizes) == len(self.batch) else "*".join(map(str, self.batch))
+        if len(sizes) == len(self.batch):
+            return prod(sizes)
+        written = [d if isinstance(d, str) and d.isidentifier() else repr(d) for d in self.batch]
+        return f"gradgen.rows({', '.join(written)})"
 
 
 def regions(graph: ir.Graph, linker: Any) -> list[Region]:
