@@ -46,11 +46,13 @@ class Region:
         batch: the sizes of the axes that become one.
         nodes: those that are to work on matrices, in the graph's order.
         values: what they read and compute.
+        vectors: by node the places at which it reads a vector with leading axes of size 1, and that.
     """
 
     batch: Batch
     nodes: list[ir.Node] = field(default_factory=list)
     values: dict[ir.Value, None] = field(default_factory=dict)
+    vectors: dict[ir.Node, dict[int, ir.Value]] = field(default_factory=dict)
 
     @property
     def rows(self) -> int | str:
@@ -67,7 +69,7 @@ class Region:
 
 def regions(graph: ir.Graph, linker: Any) -> list[Region]:
     """The regions of a graph, in its order."""
-    batches: dict[ir.Value, Batch | None] = {}
+    finder = _Finder(linker)
     parents: dict[ir.Value, ir.Value] = {}
 
     def root(value: ir.Value) -> ir.Value:
@@ -80,55 +82,74 @@ def regions(graph: ir.Graph, linker: Any) -> list[Region]:
         shape = node.outputs[0].shape if node.outputs else None
         if shape is None or len(shape) < 3 or node.op_type not in BY_ROW or node.domain:
             continue
-        values = _rows_of(node, linker, batches)
+        values = finder.rows_of(node)
         if values:
             found.append((node, values))
             first = root(values[0])
             for value in values[1:]:
-                parents[root(value)] = first
+                if parents.get(value) is not first:
+                    parents[root(value)] = first
     made: dict[ir.Value, Region] = {}
     for node, values in found:
         key = root(values[0])
         region = made.get(key)
         if region is None:
-            region = made[key] = Region(batches[key] or ())
+            region = made[key] = Region(finder.batch(key) or ())
         region.nodes.append(node)
         region.values.update(dict.fromkeys(values))
+        if node in finder.vectors:
+            region.vectors[node] = finder.vectors[node]
     return list(made.values())
 
 
-def _rows_of(node: ir.Node, linker: Any, batches: dict[ir.Value, Batch | None]) -> list[ir.Value]:
-    """The operands and results whose rows a node takes and gives alone; none if it is not of that kind.
+class _Finder:
+    """Finds what treats rows alone.
 
-    `batches` is filled with the batches of the values that are looked at.
+    Attributes:
+        vectors: by node the places at which it reads a vector with leading axes of size 1, and that.
     """
 
-    def batch_of(value: ir.Value) -> Batch | None:
-        if value not in batches:
-            batches[value] = _batch(value)
-        return batches[value]
+    def __init__(self, linker: Any):
+        self.vectors: dict[ir.Node, dict[int, ir.Value]] = {}
+        self._linker = linker
+        self._batches: dict[ir.Value, Batch | None] = {}
 
-    op_type, operands, found = node.op_type, node.inputs, []
-    batch = batch_of(node.outputs[0])
-    if batch is None or not _alone(node, len(batch), linker):
-        return []
-    for value in operands[:1] if op_type in FIRST else operands:
-        if value is None:
-            continue
-        if value.shape is None:
+    def batch(self, value: ir.Value) -> Batch | None:
+        """The batch of a value."""
+        if value not in self._batches:
+            self._batches[value] = _batch(value)
+        return self._batches[value]
+
+    def rows_of(self, node: ir.Node) -> list[ir.Value]:
+        """The operands and results whose rows a node takes and gives alone; none if it is not of that kind."""
+        op_type, operands, found = node.op_type, node.inputs, []
+        batch = self.batch(node.outputs[0])
+        if batch is None or not _alone(node, len(batch), self._linker):
             return []
-        if len(value.shape) < 2:
-            continue
-        if batch_of(value) == batch:
-            found.append(value)
-        elif op_type not in ELEMENTWISE or unwidened(value) is None:
-            return []
-    for value in node.outputs:
-        if value.name:
-            if batch_of(value) != batch:
+        vectors = {}
+        for index, value in enumerate(operands[:1] if op_type in FIRST else operands):
+            if value is None:
+                continue
+            shape = value.shape
+            if shape is None:
                 return []
-            found.append(value)
-    return found if len(found) > 1 else []
+            if len(shape) < 2:
+                continue
+            if self.batch(value) == batch:
+                found.append(value)
+                continue
+            vector = _unwidened(value) if op_type in ELEMENTWISE else None
+            if vector is None:
+                return []
+            vectors[index] = vector
+        for value in node.outputs:
+            if value.name:
+                if self.batch(value) != batch:
+                    return []
+                found.append(value)
+        if vectors:
+            self.vectors[node] = vectors
+        return found if len(found) > 1 else []
 
 
 def _batch(value: ir.Value) -> Batch | None:
@@ -152,7 +173,7 @@ def _alone(node: ir.Node, last: int, linker: Any) -> bool:
     return node.op_type not in REDUCTIONS or reduces(node, [last], True, linker)
 
 
-def unwidened(value: ir.Value) -> ir.Value | None:
+def _unwidened(value: ir.Value) -> ir.Value | None:
     """The vector, or scalar, that a value is with leading axes of size 1."""
     view = value.producer()
     if view is None or view.op_type not in ("Unsqueeze", "Reshape") or view.domain:

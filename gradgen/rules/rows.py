@@ -27,7 +27,6 @@ from gradgen.rules.row_regions import (
     reduces,
     regions,
     turns,
-    unwidened,
     width,
 )
 
@@ -92,7 +91,11 @@ class _Change:
             if self._inner(value):
                 self._leave(value)
         for node in self.region.nodes:
-            self._settle(node)
+            if node.op_type not in ELEMENTWISE:
+                self._settle(node)
+        for node, vectors in self.region.vectors.items():
+            for index, vector in vectors.items():
+                node.replace_input_with(index, vector)
         for add, product in self.products.items():
             self._multiply(add, product)
 
@@ -194,8 +197,10 @@ class _Change:
             if use.node not in self.members and not self._redirect(use, value, value)
         ]  # fmt: skip
         value.shape = self._shape(value)
-        value.name = self.place.names.unique(f"{name}/rows")
-        if not outside and not value.is_graph_output():
+        leaves = bool(outside) or value.is_graph_output()
+        if leaves or not is_linked(value.producer()):
+            value.name = self.place.names.unique(f"{name}/rows")
+        if not leaves:
             return
         like = ir.Value(type=value.type, shape=shape, name=name)
         producer = value.producer()
@@ -249,10 +254,6 @@ class _Change:
             node.attributes.add(ir.AttrInt64("axis", -1))
         elif node.op_type in REDUCTIONS:
             node.replace_input_with(1, self.constants.get(np.asarray([-1])))
-        elif node.op_type in ELEMENTWISE:
-            for index, value in enumerate(node.inputs):
-                if value is not None and len(value.shape or ()) > 2 and (vector := unwidened(value)) is not None:
-                    node.replace_input_with(index, vector)
         elif node.op_type == "Expand":
             node.replace_input_with(1, self.constants.get(np.asarray([1, width(node.outputs[0])])))
 
