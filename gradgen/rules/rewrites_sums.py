@@ -84,7 +84,7 @@ def mean_of_sum(node: ir.Node, linker: Any) -> ir.Value | None:
     return None
 
 
-@pattern("Add", "Mul", "Sub", "Div", reads=("Expand", "Unsqueeze"))
+@pattern("Add", "Mul", "Sub", "Div", reads=("Expand", "Unsqueeze"), first=True)
 def needless_expand(node: ir.Node, linker: Any) -> ir.Value | None:
     """An operand that is expanded to the shape that the other one has anyway is broadcast by the op itself.
 

@@ -21,6 +21,7 @@ Pattern = Callable[[ir.Node, Any], ir.Value | None]
 Registered = dict[str, list[tuple[Pattern, frozenset[str]]]]
 # By op: the patterns, and the ops one of which a node has to read from.
 PATTERNS: Registered = {}
+FIRST: Registered = {}  # of those: what batches are not made matrices through
 LAST: Registered = {}  # what the others would not see through
 
 PASSES = 4
@@ -28,16 +29,19 @@ PASSES = 4
 MODULES = ("gradgen.rules.rewrites_linear", "gradgen.rules.rewrites", "gradgen.rules.rewrites_sums")
 
 
-def pattern(*op_types: str, reads: tuple[str, ...] = (), last: bool = False) -> Callable[[Pattern], Pattern]:
+def pattern(
+    *op_types: str, reads: tuple[str, ...] = (), first: bool = False, last: bool = False
+) -> Callable[[Pattern], Pattern]:
     """Register a pattern for nodes of these types that read from a node of one of the types `reads`, if there are any.
 
-    `fn(node, linker)` returns the value that takes the place of the node's result, or None. A pattern that is `last`
-    applies when no other does any more.
+    `fn(node, linker)` returns the value that takes the place of the node's result, or None. A pattern that is `first` is tried
+    before batches of rows become matrices too; one that is `last` applies when no other does any more.
     """
 
     def register(fn: Pattern) -> Pattern:
         for op_type in op_types:
-            (LAST if last else PATTERNS).setdefault(op_type, []).append((fn, frozenset(reads)))
+            for registered in ([FIRST] if first else []) + [LAST if last else PATTERNS]:
+                registered.setdefault(op_type, []).append((fn, frozenset(reads)))
         return fn
 
     return register
@@ -51,7 +55,7 @@ def rewrite(graph: ir.Graph, linker: Any) -> bool:
     for module in MODULES:  # they import this one
         importlib.import_module(module)
     passes = _Passes(graph, linker)
-    applied = passes.apply(PATTERNS)  # what is broadcast needs no axes of its own then
+    applied = passes.apply(FIRST)
     if as_matrices(graph, passes.place, passes.outputs):
         passes, applied = _Passes(graph, linker), True
     for _ in range(PASSES):
