@@ -58,7 +58,7 @@ def jacobian(**request: Any) -> None:
 @click.command(short_help="Write the Hessian of a scalar output.")
 @transform_options(reduce_option, no_inline_option)
 def hessian(**request: Any) -> None:
-    """Write the Hessian `hessian_<name>_<name>` of a scalar output of MODEL; those of several outputs are added.
+    """Write the Hessian `hessian_<name>_<other>` of a scalar output of MODEL; those of several outputs are added.
 
     MODEL is a file, or - for standard input, binary or ONNX text.
     """

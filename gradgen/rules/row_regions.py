@@ -11,6 +11,7 @@ import onnx_ir as ir
 from gradgen.engine.contract import ir_shape
 
 Batch = tuple[int | str, ...]  # the sizes of all axes but the last
+NAMED = "gradgen.rows"  # how the name of an open number of rows begins
 
 # Each element of a result comes from those at its place, or at its place in a row: all ops of the standard of that kind
 # with operands that are broadcast both ways. Identity is left out: it is a copy that somebody has put there.
@@ -64,7 +65,7 @@ class Region:
         if len(sizes) == len(self.batch):
             return prod(sizes)
         written = [d if isinstance(d, str) and d.isidentifier() else repr(d) for d in self.batch]
-        return f"gradgen.rows({', '.join(written)})"
+        return f"{NAMED}({', '.join(written)})"
 
 
 def regions(graph: ir.Graph, linker: Any) -> list[Region]:

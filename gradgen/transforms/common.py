@@ -37,6 +37,7 @@ from gradgen.rules.faults import avoid_faults
 from gradgen.rules.library import zeros_like
 from gradgen.rules.portable import make_portable
 from gradgen.rules.rewriting import rewrite
+from gradgen.rules.rows import forget_open_rows
 from gradgen.transforms.elements import chosen_element
 from gradgen.wording import words
 
@@ -268,6 +269,8 @@ def complete(model: ir.Model, linker: Linker, then: Callable[[], None] | None = 
     if then is not None:
         then()
     avoid_faults(model.graph, linker)
+    if any(v.shape is None or not v.shape.is_static() for v in model.graph.inputs):
+        forget_open_rows(model.graph)
     remove_unused_initializers(model.graph)
     drop_imports(model)
     model.ir_version = max(10, model.ir_version or 10)
