@@ -166,7 +166,7 @@ def _differentiate(call: Call, kind: str, options: Options) -> Any:
     if options.seeds is not None:
         if options.checkpoint is not None:
             raise GradientError("seeds and checkpoint do not go together: the Scan keeps what its steps read")
-        return stacked_vjp(call, options.seeds)
+        return stacked_vjp(call, options.seeds, options.apart)
     cotangents = public.take("grad", of, "cotangent", beside=wrt) if kind == "vjp" else {}
     gradients = public.take("grad", wrt, "gradient")
     if kind == "vjp":
@@ -184,9 +184,9 @@ def _differentiate(call: Call, kind: str, options: Options) -> Any:
         missing = f"'{value.name}' does not influence what is differentiated: its gradient is zero"
         call.output(value, ct, name, "" if said else missing)
     if checkpoint is None:
-        return call.finish()
+        return call.finish(cut=options.apart)
     call.linker.knowledge.kept |= checkpoint.borders(replaced)
-    return call.finish(lambda: checkpoint.apply(graph, call.linker, replaced))
+    return call.finish(lambda: checkpoint.apply(graph, call.linker, replaced), cut=options.apart)
 
 
 __all__ = ["CONSTANT_MARK", "grad", "parameters", "value_and_grad", "vjp"]

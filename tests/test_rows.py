@@ -318,3 +318,16 @@ def test_an_open_number_of_rows_is_not_stated():
     sizes = [d.dim_param for v in result.graph.value_info for d in v.type.tensor_type.shape.dim]
     assert not [d for d in sizes if d.startswith("gradgen.rows")]
     assert all(v.type.tensor_type.HasField("shape") for v in [*result.graph.input, *result.graph.output])
+
+
+@pytest.mark.parametrize("options", [{}, {"closed": True}, {"closed": True, "seeds": 2}, {"checkpoint": ["t"]}])
+def test_the_halves_of_a_pair_state_the_shapes_of_what_they_hand_over(options):
+    proto = model("g (float[N,3,4] x, float[4,4] w, float[4] b) => (float[N,3,4] y) "
+                  "{ p = MatMul(x, w)\n a = Add(p, b)\n t = Tanh(a)\n q = MatMul(t, w)\n y = Add(q, b) }")  # fmt: skip
+    halves = gradgen.vjp_pair(proto, wrt=["x", "w", "b"], **options)
+    for half in halves:
+        onnx.checker.check_model(half, full_check=True)
+        inner = [d.dim_param for v in half.graph.value_info for d in v.type.tensor_type.shape.dim]
+        assert not [d for d in inner if d.startswith("gradgen.rows")]
+    shapes = [v.type.tensor_type.shape for v in halves[0].graph.output if v.name.startswith("residual")]
+    assert shapes and all(len(s.dim) for s in shapes)

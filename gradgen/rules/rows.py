@@ -58,6 +58,8 @@ def forget_open_rows(graph: ir.Graph) -> None:
     onnxruntime plans memory ahead for values whose sizes it is told, and knows only those of inputs by name: it would
     plan after a first run, and hold what that run took beside what it has planned (1.5 times as much for a transformer).
     """
+    if all(v.shape is not None and v.shape.is_static() for v in graph.inputs):
+        return
     for node in graph:
         for value in node.outputs:
             shape = value.shape

@@ -212,13 +212,14 @@ class Call:
         start = linker.library(zeros_like, value)
         return linker.node("Add", [start, one], value, f"{value.name}/seed")
 
-    def finish(self, then: Callable[[], None] | None = None) -> Any:
+    def finish(self, then: Callable[[], None] | None = None, cut: bool = False) -> Any:
         """The model, of the kind that was handed in: simplified, with its metadata.
 
-        `then` is called once the graph is simplified: what it adds stays as it is.
+        `then` is called once the graph is simplified: what it adds stays as it is. `cut` is whether the model is cut up
+        later, so that any value may become an input or output.
         """
         self.simplify()
-        return self.deliver(then)
+        return self.deliver(then, cut)
 
     def simplify(self, keep: Sequence[ir.Value] = ()) -> list[ir.Value]:
         """Remove from the graph what neither its outputs nor `keep` need, and merge what is equal.
@@ -242,14 +243,16 @@ class Call:
         graph.outputs.extend(found[:own])
         return found[own:]
 
-    def deliver(self, then: Callable[[], None] | None = None) -> Any:
-        """The model, of the kind that was handed in, with its metadata; `then` as for `finish`."""
+    def deliver(self, then: Callable[[], None] | None = None, cut: bool = False) -> Any:
+        """The model, of the kind that was handed in, with its metadata; `then` and `cut` as for `finish`."""
         prepared, model = self.prepared, self.prepared.model
         previous = noted_roles(model.metadata_props)
         if any(r["role"] in (SEEDED, "index") for r in self.public.roles.values()):  # what an earlier call has seeded
             previous = {n: r for n, r in previous.items() if r["role"] != SEEDED}
         model.metadata_props[NAMES_KEY] = json.dumps({**previous, **self.public.roles}, sort_keys=True)
         complete(model, self.linker, then)
+        if not cut:
+            forget_open_rows(model.graph)
         if not prepared.as_ir:
             return to_proto(model)
         for value in all_values(
@@ -269,8 +272,6 @@ def complete(model: ir.Model, linker: Linker, then: Callable[[], None] | None = 
     if then is not None:
         then()
     avoid_faults(model.graph, linker)
-    if any(v.shape is None or not v.shape.is_static() for v in model.graph.inputs):
-        forget_open_rows(model.graph)
     remove_unused_initializers(model.graph)
     drop_imports(model)
     model.ir_version = max(10, model.ir_version or 10)

@@ -34,6 +34,7 @@ from gradgen.errors import GradientError, GradientWarning
 from gradgen.functions import infer_node
 from gradgen.rules.library import zeros_like
 from gradgen.rules.rewriting import rewrite
+from gradgen.rules.rows import forget_open_rows
 from gradgen.transforms.common import complete, paused_collector
 from gradgen.transforms.gradient_ops import count_gradients, fill_gradients, is_marked, mark_gradients
 from gradgen.transforms.partition import SMALL
@@ -270,3 +271,4 @@ def _finish(model: ir.Model, linker: Linker) -> None:
     if rewrite(graph, linker):
         remove_unused(graph)
     complete(model, linker)
+    forget_open_rows(model.graph)

@@ -20,6 +20,7 @@ from gradgen.engine.simplify import remove_unused_initializers
 from gradgen.engine.subgraphs import discard, graphs
 from gradgen.errors import GradientError
 from gradgen.request import NAMES_KEY, noted_roles, roles_of, value_names
+from gradgen.rules.rows import forget_open_rows
 from gradgen.transforms.barrier import AGAIN, MARK
 from gradgen.transforms.common import drop_imports, paused_collector
 from gradgen.transforms.partition import ancestors, kept_values
@@ -195,6 +196,7 @@ def _finish(model: ir.Model, residuals: Mapping[str, str]) -> None:
     roles.update({name: {"role": "residual", "source": source} for name, source in residuals.items()})
     model.metadata_props[NAMES_KEY] = json.dumps({n: r for n, r in roles.items() if n in public}, sort_keys=True)
     drop_imports(model)
+    forget_open_rows(graph)
     base = model.metadata_props.get(BASE_KEY)
     for value in graph.initializers.values():
         if base and isinstance(value.const_value, ir.ExternalTensor):

@@ -18,12 +18,13 @@ from gradgen.transforms.batched import repeat, typed
 from gradgen.transforms.common import Call
 
 
-def stacked_vjp(call: Call, seeds: int | str) -> Any:
+def stacked_vjp(call: Call, seeds: int | str, cut: bool = False) -> Any:
     """The vjp model of a call, whose cotangents and gradients have one more leading axis.
 
     Args:
         call: what `begin` gave.
         seeds: the size of the axis, at least 1, or the name of a dimension, which may turn out to be 0.
+        cut: as for `Call.finish`.
 
     Raises:
         GradientError: a bad number of seeds; a name that a dimension of the model has; a cotangent that is no tensor of
@@ -56,7 +57,7 @@ def stacked_vjp(call: Call, seeds: int | str) -> Any:
         known = ir_shape(result)
         graph.outputs.append(linker.publish(value, name, typed(value, None if known is None else (seeds, *known))))
     call.simplify()
-    return call.deliver()
+    return call.deliver(cut=cut)
 
 
 def pull_back(
