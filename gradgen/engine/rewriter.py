@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import onnx_ir as ir
@@ -38,21 +38,18 @@ class Rewriter(Linker):
         *outer, last = self.places[self._anchor]
         self.places[node] = (*outer, last - 1, len(self.put))
 
-    @contextmanager
-    def before(self, node: ir.Node) -> Iterator[None]:
+    def before(self, node: ir.Node) -> AbstractContextManager[None]:
         """Put nodes in front of another one of the graph's for a while."""
-        was = self._anchor, self._behind
-        self._anchor, self._behind = node, False
-        try:
-            yield
-        finally:
-            self._anchor, self._behind = was
+        return self._at(node, behind=False)
+
+    def behind(self, node: ir.Node) -> AbstractContextManager[None]:
+        """Put nodes right behind another one of the graph's for a while."""
+        return self._at(node, behind=True)
 
     @contextmanager
-    def behind(self, node: ir.Node) -> Iterator[None]:
-        """Put nodes right behind another one of the graph's for a while."""
+    def _at(self, node: ir.Node, behind: bool) -> Iterator[None]:
         was = self._anchor, self._behind
-        self._anchor, self._behind = node, True
+        self._anchor, self._behind = node, behind
         try:
             yield
         finally:

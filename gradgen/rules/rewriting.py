@@ -34,8 +34,8 @@ def pattern(
 ) -> Callable[[Pattern], Pattern]:
     """Register a pattern for nodes of these types that read from a node of one of the types `reads`, if there are any.
 
-    `fn(node, linker)` returns the value that takes the place of the node's result, or None. A pattern that is `first` is tried
-    before batches of rows become matrices too; one that is `last` applies when no other does any more.
+    `fn(node, linker)` returns the value that takes the place of the node's result, or None. A pattern that is `first`
+    is tried before batches of rows become matrices too; one that is `last` applies when no other does any more.
     """
 
     def register(fn: Pattern) -> Pattern:

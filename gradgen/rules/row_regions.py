@@ -34,8 +34,8 @@ ALONG = {
     **dict.fromkeys(("Hardmax", "LayerNormalization", "LogSoftmax", "LpNormalization", "RMSNormalization"), -1),
     **{"Softmax": -1, "Concat": None, "Split": 0},
 }
-FIRST = REDUCTIONS | {"MatMul", "Expand"}  # what else these read has no rows
-BY_ROW = ELEMENTWISE | FIRST | ALONG.keys()
+ONE_OPERAND = REDUCTIONS | {"MatMul", "Expand"}  # what they read beside the first has no rows
+BY_ROW = ELEMENTWISE | ONE_OPERAND | ALONG.keys()
 VIEWS = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 
 
@@ -128,7 +128,7 @@ class _Finder:
         if batch is None or not _alone(node, len(batch), self._linker):
             return []
         vectors = {}
-        for index, value in enumerate(operands[:1] if op_type in FIRST else operands):
+        for index, value in enumerate(operands[:1] if op_type in ONE_OPERAND else operands):
             if value is None:
                 continue
             shape = value.shape
