@@ -13,6 +13,7 @@ from pathlib import Path
 import onnx
 import onnxruntime as ort
 
+from gradgen import blocking
 from gradgen.engine.external import PROTO_LIMIT, stored_bytes
 from gradgen.engine.protos import all_nodes, subgraphs
 from gradgen.errors import GradientError
@@ -44,6 +45,9 @@ def options(threads: int | None, spin: bool, optimise: bool = True) -> ort.Sessi
     level = ort.GraphOptimizationLevel
     chosen.graph_optimization_level = level.ORT_ENABLE_ALL if optimise else level.ORT_DISABLE_ALL
     chosen.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    # One block for all values of known sizes comes beside the values of the first call, which took as much: twice the
+    # memory, in the same time.
+    chosen.enable_mem_pattern = False
     if threads is not None:
         chosen.intra_op_num_threads = threads
     chosen.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
@@ -71,20 +75,45 @@ def open_session(
         chosen.add_session_config_entry("session.model_external_initializers_file_folder_path", str(base or Path()))
         return _create(proto.SerializeToString(), chosen, disabled)
     content = proto.SerializeToString(deterministic=True)
-    if cache is False:
-        return _create(content, chosen, disabled)
-    folder = cache_folder() if cache is True else Path(cache)
-    # What onnxruntime makes of a model depends on its version, on the processor, and on the passes that are left out.
-    about = f"{ort.__version__} {platform.machine()} {platform.processor()} {_processor_flags()} without {disabled}"
-    kept = folder / f"{hashlib.sha256(content + about.encode()).hexdigest()}.onnx"
-    if kept.is_file():
+    kept = None if cache is False else _place(cache_folder() if cache is True else Path(cache), content, disabled)
+    if kept is not None and kept.is_file():
         try:
             session = ort.InferenceSession(kept, options(threads, spin, False), providers=["CPUExecutionProvider"])
             os.utime(kept)
             return session
         except Exception:  # a file that another version wrote, or that was cut short, is made again
             kept.unlink(missing_ok=True)
-    return _create_and_keep(content, kept, chosen, disabled)
+    if (blocked := _blocked(proto)) is not None:
+        content, chosen, disabled = blocked, options(threads, spin, False), []
+    return _create(content, chosen, disabled) if kept is None else _create_and_keep(content, kept, chosen, disabled)
+
+
+def _place(folder: Path, content: bytes, disabled: list[str]) -> Path:
+    """Where the optimised model is kept.
+
+    What onnxruntime makes of a model depends on its version, on the processor, and on the passes that are left out.
+    """
+    about = f"{ort.__version__} {platform.machine()} {platform.processor()} {_processor_flags()} without {disabled}"
+    about += f" blocking {blocking.VERSION}"
+    return folder / f"{hashlib.sha256(content + about.encode()).hexdigest()}.onnx"
+
+
+def _blocked(proto: onnx.ModelProto) -> bytes | None:
+    """The optimised model with convolutions in blocks, of weights that are fed; None where there is nothing to gain."""
+    prepared = blocking.stand_in(proto)
+    if prepared is None:
+        return None
+    model, stand_ins = prepared
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        chosen = options(None, False)
+        chosen.optimized_model_filepath = str(Path(scratch) / "model.onnx")
+        try:
+            _create(model.SerializeToString(), chosen, list(blocking.FUSIONS))
+            optimised = onnx.load(chosen.optimized_model_filepath)
+        except GradientError:  # it will be raised again for the model itself
+            return None
+    restored = blocking.restore(optimised, stand_ins, len(proto.graph.output))
+    return None if restored is None else restored.SerializeToString()
 
 
 def disabled_optimisers(proto: onnx.ModelProto) -> list[str]:
