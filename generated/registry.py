@@ -1188,6 +1188,15 @@ ROWS = (
                 when="all_eq(kernel_shape, 1) and all_eq(strides, 1) and all_eq(pads, 0) and group == 1",
             ),
             Form(
+                "conv_vjp__winograd",
+                "traced",
+                "gradgen.rules.conv",
+                ("dY", "X", "W"),
+                ("dX", "dW", "dB"),
+                attributes=("kernel_shape", "strides", "pads", "dilations"),
+                when="not portable and dtype(X) == 'float' and rank(X) in [3, 4] and all_eq(kernel_shape, 3) and all_eq(strides, 1) and all_eq(dilations, 1) and group == 1 and auto_pad == 'NOTSET' and dim(W, 0) >= 32 and dim(W, 1) >= 32 and dim(W, 0) * dim(W, 1) >= 2048 and dim(X, 2) >= 4 and dim(X, -1) >= 4",
+            ),
+            Form(
                 "conv_vjp__separable",
                 "traced",
                 "gradgen.rules.conv",

@@ -264,6 +264,35 @@ def test_the_separable_form_in_a_large_batch(kernel: list[int], attributes: dict
     compare(primal, model, shapes)
 
 
+@pytest.mark.parametrize(
+    ("image", "kernel", "pads"),
+    [
+        ([2, 48, 8, 8], [48, 48, 3, 3], [1, 1, 1, 1]),
+        ([2, 64, 7, 9], [32, 64, 3, 3], [0, 1, 2, 1]),  # tiles that reach beyond the result
+        ([3, 32, 5, 6], [64, 32, 3, 3], [0, 0, 0, 0]),
+        ([1, 48, 4, 4], [48, 48, 3, 3], [3, 3, 3, 3]),
+        ([2, 48, 9], [48, 48, 3], [1, 0]),
+        ([2, 130, 6, 5], [128, 130, 3, 3], [1, 1, 1, 1]),  # dX by tiles too
+        ([1, 128, 11], [128, 128, 3], [0, 2]),
+        ([0, 48, 6, 6], [48, 48, 3, 3], [1, 1, 1, 1]),
+        ([0, 128, 6, 6], [128, 128, 3, 3], [1, 1, 1, 1]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("stated", [True, False])
+def test_the_form_by_tiles(image: list[int], kernel: list[int], pads: list[int], stated: bool) -> None:
+    shapes = {"X": image, "W": kernel, "B": kernel[:1]}
+    primal = build("Conv", shapes if stated else {**shapes, "X": ["N", *image[1:]]}, pads=pads)
+    model = derivative(primal)
+    assert any("conv_vjp__winograd" in n.name for n in model.graph.node)
+    compare(primal, model, shapes)
+
+
+def test_few_channels_get_no_tiles() -> None:
+    model = derivative(build("Conv", {"X": [2, 32, 8, 8], "W": [32, 32, 3, 3]}))
+    assert not any("conv_vjp__winograd" in n.name for n in model.graph.node)
+
+
 def test_a_convolution_of_a_value_whose_rank_is_not_inferred() -> None:
     """Behind a Reshape to a shape that is an input, and in front of whatever needs no rank."""
     text = """<ir_version: 10, opset_import: ["" : 21]>

@@ -11,9 +11,12 @@ from gradgen.errors import GradientError
 from gradgen.rules.lang import op, traced
 from gradgen.rules.library import many_rows, reshape_like, sum_rows
 from gradgen.rules.ranks import in_branch, of_rank, stated, windowed
+from gradgen.rules.winograd import Tiles
 
 # The one-hot kernel of im2col is a constant up to this many elements, and tiled at run time beyond.
 KERNEL_LIMIT = 16384
+# The channels from which on the tiles' products are so much fewer that dX gains what the tiles themselves cost.
+MANY_CHANNELS = 128
 NONE = np.zeros(2, np.int64)  # the pads of the batch and the channels
 
 
@@ -187,6 +190,18 @@ def conv_vjp__separable(dY, X, W, *, kernel_shape, strides, pads, dilations):
     dW = op.Transpose(op.Reshape(product, [-1, columns, count, rows]), perm=[2, 0, 3, 1])
     windows = {"strides": strides, "dilations": dilations, "pads": pads}
     return _scatter(dY, X, W, kernel_shape, windows, 1), dW, _channel_sum(dY, X)
+
+
+@traced("dX", "dW", "dB")
+def conv_vjp__winograd(dY, X, W, *, kernel_shape, strides, pads, dilations):
+    """As `conv_vjp`; dW, and dX where there are many channels, by tiles: four products along an axis for six."""
+    tiles = Tiles(X, W, pads)
+    results = tiles.of_result(dY)
+    if min(W.shape[:2]) >= MANY_CHANNELS:
+        dX = tiles.image_cotangent(results)
+    else:
+        dX = _scatter(dY, X, W, kernel_shape, {"strides": strides, "dilations": dilations, "pads": pads}, 1)
+    return dX, tiles.kernel_cotangent(results, tiles.of_image()), _channel_sum(dY, X)
 
 
 def _rank_all(spatial: list[int], *values: Any) -> None:
