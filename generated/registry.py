@@ -165,6 +165,18 @@ ROWS = (
         inputs=("X",),
         outputs=("Y",),
         forms=(
+            Form(
+                "gelu_vjp__saved",
+                "traced",
+                "gradgen.rules.activation",
+                ("dY", "X", "below"),
+                ("dX",),
+                when="not portable and dtype(X) == 'float' and approximate == 'none' and size(X) <= 262144",
+                fwd="gelu_fwd",
+                fwd_reads=("X",),
+                fwd_returns=("Y", "below"),
+                fwd_attributes=(),
+            ),
             Form("gelu_vjp", "traced", "gradgen.rules.activation", ("dY", "X"), ("dX",), attributes=("approximate",)),
         ),
         module="gradgen.rules.activation",
@@ -2532,6 +2544,18 @@ ROWS = (
         inputs=("input", "scale", "B"),
         outputs=("output",),
         forms=(
+            Form(
+                "instance_normalization_vjp__saved",
+                "traced",
+                "gradgen.rules.norm",
+                ("doutput", "input", "output", "inverse"),
+                ("dinput",),
+                when="not portable and dtype(input) == 'float' and rank(input) in [3, 4] and dim(input, 2) >= 1 and dim(input, -1) >= 1 and all_eq(const(scale), 1) and all_eq(const(B), 0)",
+                fwd="instance_normalization_fwd",
+                fwd_reads=("input",),
+                fwd_returns=("output", "inverse"),
+                fwd_attributes=("epsilon",),
+            ),
             Form(
                 "instance_normalization_vjp",
                 "traced",

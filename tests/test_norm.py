@@ -208,3 +208,40 @@ def test_batch_normalization_training_passes_every_output_back(momentum):
         want = directional(forward, feeds, {name: direction}, cts)
         got = (found[f"grad_{name}"] * direction).sum()
         np.testing.assert_allclose(got, want.value, rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("shape", "stated"), [((2, 3, 8), True), ((2, 3, 4, 5), True), ((2, 3, 8), False), ((2, 1, 9), True)]
+)
+def test_instance_normalization_with_a_scale_of_one_saves_its_statistics(shape, stated):
+    """As PyTorch exports GroupNorm."""
+    model = node_model(
+        "InstanceNormalization", {"x": shape if stated else ("N", *shape[1:]), "scale": [shape[1]], "bias": [shape[1]]}
+    )
+    del model.graph.input[1:]
+    for name, number in (("scale", 1), ("bias", 0)):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.full(shape[1], number, np.float32), name))
+    result = gradgen.vjp(model, wrt=["x"], of=["y"])
+    onnx.checker.check_model(result, full_check=True)
+    assert [n.op_type for n in result.graph.node].count("LayerNormalization") == 1
+    assert "InstanceNormalization" not in {n.op_type for n in result.graph.node}
+    rng = np.random.default_rng(0)
+    x, ct = (rng.standard_normal(shape).astype(np.float32) for _ in range(2))
+    found = Evaluator(result, strict=True)({"x": x, "grad_y": ct})
+    rows = [a.reshape(*shape[:2], -1) for a in (x, ct)]
+    dx = np.stack([layer_formula(a, np.ones(a.shape[-1]), c)[0] for a, c in zip(*rows, strict=True)])
+    np.testing.assert_allclose(found["grad_x"].reshape(dx.shape), dx, rtol=1e-4, atol=1e-5)
+    spread = np.sqrt(rows[0].var(axis=2, keepdims=True) + 1e-5)
+    normal = (rows[0] - rows[0].mean(axis=2, keepdims=True)) / spread
+    np.testing.assert_allclose(found["y"].reshape(normal.shape), normal, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("scale", "bias"), [(2, 0), (1, 1), (None, 0)])
+def test_instance_normalization_with_another_scale_stays(scale, bias):
+    model = node_model("InstanceNormalization", {"x": (2, 3, 8), "scale": [3], "bias": [3]})
+    for name, number in (("scale", scale), ("bias", bias)):
+        if number is not None:
+            model.graph.initializer.append(onnx.numpy_helper.from_array(np.full(3, number, np.float32), name))
+            model.graph.input.remove(next(i for i in model.graph.input if i.name == name))
+    result = gradgen.vjp(model, wrt=["x"], of=["y"])
+    assert "InstanceNormalization" in {n.op_type for n in result.graph.node}

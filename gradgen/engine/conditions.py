@@ -5,10 +5,10 @@
 Names are attributes. `rank(X)`, `dim(X, i)`, `size(X)`, `dtype(X)`, `const(X)` read what is known of a formal,
 `known(X)` tells whether it has a constant content, `given(X)` whether it is there (or an attribute is), `static(X)`
 whether all its sizes are known, `same(X, Y)` whether two shapes are known to be equal, `all_eq(list, n)` whether every
-element equals n, `selected(Y)` whether a later node may leave out elements of an output (a Where with a constant, say),
-so that its cotangent is exactly zero where the output is NaN, `transposed` whether the form is applied in order to be
-transposed, to derive tangents, `pushed` whether the call derives tangents and no gradient, which may compute the same,
-`portable` whether the model is to run on other engines than onnxruntime too.
+element of a list or a content equals n, `selected(Y)` whether a later node may leave out elements of an output (a Where
+with a constant, say), so that its cotangent is exactly zero where the output is NaN, `transposed` whether the form is
+applied in order to be transposed, to derive tangents, `pushed` whether the call derives tangents and no gradient, which
+may compute the same, `portable` whether the model is to run on other engines than onnxruntime too.
 """
 
 from __future__ import annotations
@@ -199,7 +199,8 @@ def _call(name: str, args: list[ast.expr], sub: Any, values: Mapping[str, Any], 
     if name == "len":
         return len(sub(args[0]))
     if name == "all_eq":
-        return all(item == sub(args[1]) for item in sub(args[0]))
+        items = sub(args[0])
+        return all(item == sub(args[1]) for item in (items if isinstance(items, list | tuple) else [items]))
     value = values.get(args[0].id) if isinstance(args[0], ast.Name) else None
     if name == "given":
         attribute = attributes.get(args[0].id) if isinstance(args[0], ast.Name) else None

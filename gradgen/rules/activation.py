@@ -129,13 +129,32 @@ def mish_vjp(dY, X):
     return dX
 
 
+@traced("Y", "below")
+def gelu_fwd(X):
+    """Y = X·Φ; saves Φ, the part of the normal distribution below X."""
+    below = _below(X)
+    return X * below, below
+
+
+@traced("dX")
+def gelu_vjp__saved(dY, X, below):
+    """dX = dY·(Φ + X·φ); Φ is saved."""
+    return dY * (X * _density(X) + below)
+
+
+def _below(X):
+    return op.Erf(X * _exact(math.sqrt(0.5), X)) * 0.5 + 0.5
+
+
+def _density(X):
+    return op.Exp(X * -0.5 * X) * _exact(1 / math.sqrt(2 * math.pi), X)
+
+
 @traced("dX")
 def gelu_vjp(dY, X, *, approximate="none"):
     """dX = dY·(Φ + X·φ); with tanh: dX = dY·s·(1 + (1 − s)·X·v′), Y = X·s, s = σ(v), v = X·(k + k·a·X²)."""
     if approximate != "tanh":
-        density = op.Exp(X * -0.5 * X) * _exact(1 / math.sqrt(2 * math.pi), X)
-        below = op.Erf(X * _exact(math.sqrt(0.5), X)) * 0.5 + 0.5
-        return dY * (X * density + below)
+        return dY * (X * _density(X) + _below(X))
     # Beyond ±10, s is 0 or 1 to every float type's precision; the clipped cube cannot overflow.
     x = op.Clip(X, -10.0, 10.0)
     k, cubic = 2 * math.sqrt(2 / math.pi), 2 * math.sqrt(2 / math.pi) * 0.044715

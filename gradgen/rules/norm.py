@@ -219,6 +219,18 @@ def group_normalization_vjp(dY, X, scale, *, epsilon=1e-5, num_groups):
     return op.CastLike(reshape_like(dx, X), X), op.CastLike(dscale, scale), op.CastLike(dbias, scale)
 
 
+@traced("output", "inverse")
+def instance_normalization_fwd(input, *, epsilon=1e-5):
+    """The node where its scale is 1 and its B is 0; saves 1/σ of each channel of each image."""
+    return _normalised(input, list(range(2, input.rank)), epsilon)
+
+
+@traced("dinput")
+def instance_normalization_vjp__saved(doutput, input, output, inverse):
+    """As the general form; x̂ is the output, and 1/σ is saved."""
+    return _project(doutput, output, inverse, list(range(2, input.rank)))
+
+
 @traced("dinput", "dscale", "dB")
 @_in_three("input", "doutput")
 def instance_normalization_vjp(doutput, input, scale, *, epsilon=1e-5):
