@@ -171,7 +171,7 @@ ROWS = (
                 "gradgen.rules.activation",
                 ("dY", "X", "below"),
                 ("dX",),
-                when="not portable and dtype(X) == 'float' and approximate == 'none' and size(X) <= 262144",
+                when="not portable and dtype(X) == 'float' and approximate == 'none' and size(X) <= 262144 and not pushed",
                 fwd="gelu_fwd",
                 fwd_reads=("X",),
                 fwd_returns=("Y", "below"),
