@@ -1200,6 +1200,15 @@ ROWS = (
                 when="all_eq(kernel_shape, 1) and all_eq(strides, 1) and all_eq(pads, 0) and group == 1",
             ),
             Form(
+                "conv_vjp__depthwise",
+                "traced",
+                "gradgen.rules.conv",
+                ("dY", "X", "W"),
+                ("dX", "dW", "dB"),
+                attributes=("kernel_shape", "strides", "pads", "dilations", "group"),
+                when="not portable and rank(X) == 4 and group == dim(X, 1) and group == dim(W, 0) and group > 1 and auto_pad == 'NOTSET' and dim(X, 0) >= 1 and dim(X, 2) >= 1 and dim(X, 3) >= 1 and dim(W, 2) >= 1 and dim(W, 3) >= 1",
+            ),
+            Form(
                 "conv_vjp__winograd",
                 "traced",
                 "gradgen.rules.conv",

@@ -26,9 +26,11 @@ VERSION = 1
 NCHWC = "com.microsoft.nchwc"
 # onnxruntime's passes that compute new weights from constant ones.
 FUSIONS = ("ConvAddFusion", "ConvBNFusion", "ConvMulFusion")
-# Ordering the weights anew in each call has to pay: each must be read at so many places of the batch's images. A size
-# that is not known counts as UNKNOWN.
-PLACES, UNKNOWN = 512, 4
+# Ordering the weights anew in each call has to pay: each must be read at so many places of the batch's images, fewer
+# where each channel has a kernel of its own. A size that is not known counts as UNKNOWN.
+PLACES, PLACES_ALONE, UNKNOWN = 512, 8, 4
+# The elements of the largest kernel: what stands in for it is held twice while the model is optimised.
+LARGEST = 1 << 24
 # Channels of the result are filled up to a block: with fewer than these the plain convolution, or the transposed one,
 # is faster.
 FEWEST, FEWEST_TURNED = 8, 12
@@ -175,10 +177,12 @@ def _kernel(node: ir.Node) -> _Kernel | None:
         return None
     if kernel.outputs < (FEWEST_TURNED if kernel.turned else FEWEST) or math.prod(shape[2:]) == 1:
         return None
+    if math.prod(shape) > LARGEST:
+        return None
     if kernel.turned and not _turns(node, kernel):
         return None
     places = math.prod(d if isinstance(d, int) else UNKNOWN for d in (result.shape[0], *result.shape[2:]))
-    return kernel if places >= PLACES else None
+    return kernel if places >= (PLACES_ALONE if kernel.alone else PLACES) else None
 
 
 def _turns(node: ir.Node, kernel: _Kernel) -> bool:

@@ -197,6 +197,15 @@ def test_a_step_of_training(input_too, blocks):
         np.testing.assert_allclose(found[name], value, rtol=0, atol=3e-6 * np.abs(value).max())
 
 
+def test_a_step_of_training_with_channels_alone(blocks):
+    """Here the cotangents of the convolution's result are the weights of the one that gives the kernel's."""
+    nodes = "a = Conv<pads=[1,1,1,1], strides=[2,2], group=16>(x, w, b)\n s = Mul(a, a)\n y = ReduceMean(s)"
+    primal = convolution(nodes, w=(16, 1, 3, 3))
+    model = gradgen.value_and_grad(primal, wrt=["w", "b"])
+    assert blocked_nodes(model).count("Conv") == 2
+    check(model)
+
+
 def test_the_kept_model_is_blocked_too(tmp_path, blocks):
     proto = convolution("y = Conv<pads=[1,1,1,1]>(x, w, b)")
     feeds = arrays(proto)

@@ -127,7 +127,7 @@ def test_rows_that_no_window_reaches_get_zeros() -> None:
 
 def test_many_channels_tile_the_one_hot_kernel() -> None:
     shapes: dict[str, list[Any]] = {"X": [1, 210, 4, 4], "W": [210, 1, 3, 3]}
-    primal = build("Conv", shapes, group=210)
+    primal = build("Conv", {**shapes, "X": ["N", 210, 4, 4]}, group=210)
     model = derivative(primal)
     assert "Tile" in ops(model)
     compare(primal, model, shapes)
@@ -285,6 +285,28 @@ def test_the_form_by_tiles(image: list[int], kernel: list[int], pads: list[int],
     primal = build("Conv", shapes if stated else {**shapes, "X": ["N", *image[1:]]}, pads=pads)
     model = derivative(primal)
     assert any("conv_vjp__winograd" in n.name for n in model.graph.node)
+    compare(primal, model, shapes)
+
+
+@pytest.mark.parametrize(
+    ("image", "kernel", "attributes"),
+    [
+        ([3, 8, 6, 7], [3, 3], {"pads": [1, 1, 1, 1]}),
+        ([2, 4, 9, 8], [3, 2], {"strides": [2, 3], "pads": [0, 1, 2, 0]}),
+        ([1, 2, 10, 11], [2, 3], {"strides": [3, 2], "dilations": [2, 1]}),  # rows that are in no window
+        ([2, 2, 5, 5], [3, 3], {"dilations": [2, 2]}),
+        ([2, 2, 8, 8], [2, 2], {"strides": [4, 4]}),
+        ([2, 2, 5, 6], [3, 3], {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+        ([2, 2, 4, 4], [4, 4], {}),
+        ([2, 2, 4, 4], [1, 1], {"strides": [2, 2]}),
+    ],
+    ids=str,
+)
+def test_each_channel_alone(image: list[int], kernel: list[int], attributes: dict[str, Any]) -> None:
+    shapes = {"X": image, "W": [image[1], 1, *kernel], "B": image[1:2]}
+    primal = build("Conv", shapes, group=image[1], **attributes)
+    model = derivative(primal)
+    assert any("conv_vjp__depthwise" in n.name for n in model.graph.node)
     compare(primal, model, shapes)
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from gradgen.errors import GradientError
+from gradgen.rules.im2col import channel_sum, im2col, kernel_cotangent, sum_over_batch, swap, tiled
 from gradgen.rules.lang import op, traced
-from gradgen.rules.library import many_rows, reshape_like, sum_rows
+from gradgen.rules.library import reshape_like
 from gradgen.rules.ranks import in_branch, of_rank, stated, windowed
 from gradgen.rules.winograd import Tiles
 
-# The one-hot kernel of im2col is a constant up to this many elements, and tiled at run time beyond.
-KERNEL_LIMIT = 16384
 # The channels from which on the tiles' products are so much fewer that dX gains what the tiles themselves cost.
 MANY_CHANNELS = 128
 NONE = np.zeros(2, np.int64)  # the pads of the batch and the channels
@@ -157,11 +155,11 @@ def conv_vjp(dY, X, W, *, kernel_shape=None, strides=None, pads=None, dilations=
     _rank_all(strides, dY, X, W)
     if pads is None:
         dX = _fit(op.ConvTranspose(dY, W, group=group, **windows), X, _same_begin(X, W, windows, auto_pad))
-        patches = _patches(X, kernel_shape, op.Shape(W, start=2), {**windows, "auto_pad": auto_pad})
+        patches = im2col(X, kernel_shape, op.Shape(W, start=2), {**windows, "auto_pad": auto_pad})
     else:
         dX = _scatter(dY, X, W, kernel_shape, {**windows, "pads": pads}, group)
-        patches = _patches(X, kernel_shape, op.Shape(W, start=2), {**windows, "pads": pads})
-    return dX, _kernel_cotangent(dY, patches, X, W, group), _channel_sum(dY, X)
+        patches = im2col(X, kernel_shape, op.Shape(W, start=2), {**windows, "pads": pads})
+    return dX, kernel_cotangent(dY, patches, X, W, group), channel_sum(dY, X)
 
 
 @traced("dX", "dW", "dB")
@@ -169,7 +167,7 @@ def conv_vjp__pointwise(dY, X, W, *, strides, group=1):
     """The kernel has one element and visits each place once: dX = Conv(dY, Wᵀ), dW = Σ_n dY·Xᵀ."""
     _rank_all(strides, dY, X, W)
     flipped = op.Transpose(W, perm=[1, 0, *range(2, W.rank)])
-    return op.Conv(dY, flipped), _kernel_cotangent(dY, X, X, W, 1), _channel_sum(dY, X)
+    return op.Conv(dY, flipped), kernel_cotangent(dY, X, X, W, 1), channel_sum(dY, X)
 
 
 @traced("dX", "dW", "dB")
@@ -184,12 +182,12 @@ def conv_vjp__separable(dY, X, W, *, kernel_shape, strides, pads, dilations):
     gap = op.Expand(op.CastLike(0.0, X), op.Concat(op.Shape(dY, end=2), width, axis=0), _fold=False)
     A = op.Reshape(op.Concat(flat, *[gap, flat] * (rows - 1), axis=2), [0, count * rows, -1])
     beside = np.eye(columns, dtype=np.float32).reshape(columns, 1, 1, columns)
-    B = op.Conv(X, _tiled(op.CastLike(beside, X), X.shape[1]), group=X.shape[1], kernel_shape=[1, columns],
+    B = op.Conv(X, tiled(op.CastLike(beside, X), X.shape[1]), group=X.shape[1], kernel_shape=[1, columns],
                 strides=[1, strides[1]], pads=pads, dilations=[1, spread])  # fmt: skip
-    product = _sum_over_batch(op.MatMul(op.Reshape(B, [0, B.shape[1], -1]), _swap(A)))
+    product = sum_over_batch(op.MatMul(op.Reshape(B, [0, B.shape[1], -1]), swap(A)))
     dW = op.Transpose(op.Reshape(product, [-1, columns, count, rows]), perm=[2, 0, 3, 1])
     windows = {"strides": strides, "dilations": dilations, "pads": pads}
-    return _scatter(dY, X, W, kernel_shape, windows, 1), dW, _channel_sum(dY, X)
+    return _scatter(dY, X, W, kernel_shape, windows, 1), dW, channel_sum(dY, X)
 
 
 @traced("dX", "dW", "dB")
@@ -201,7 +199,30 @@ def conv_vjp__winograd(dY, X, W, *, kernel_shape, strides, pads, dilations):
         dX = tiles.image_cotangent(results)
     else:
         dX = _scatter(dY, X, W, kernel_shape, {"strides": strides, "dilations": dilations, "pads": pads}, 1)
-    return dX, tiles.kernel_cotangent(results, tiles.of_image()), _channel_sum(dY, X)
+    return dX, tiles.kernel_cotangent(results, tiles.of_image()), channel_sum(dY, X)
+
+
+@traced("dX", "dW", "dB")
+def conv_vjp__depthwise(dY, X, W, *, kernel_shape, strides, pads, dilations, group):
+    """Each channel alone: dW is X convolved with dY as the kernel, whose strides and dilations change places.
+
+    All images are channels of one; their results are summed.
+    """
+    rank = len(kernel_shape)
+    windows = {"strides": strides, "dilations": dilations, "pads": pads}
+    counts, reach = [], []
+    for i, (n, k, s, d) in enumerate(zip(X.shape[2:], kernel_shape, strides, dilations, strict=True)):
+        counts.append((n + pads[i] + pads[rank + i] - (k - 1) * d - 1) // s + 1)
+        reach.append((k - 1) * d + s * (counts[-1] - 1) + 1 - n - pads[i])
+    channels = X.shape[0] * group
+    kernel = op.Reshape(dY, [channels, 1, *counts])
+    ends = [max(r, 0) for r in reach]  # below 0 where the last rows of the image are in no window
+    each = op.Conv(op.Reshape(X, [1, channels, *X.shape[2:]]), kernel, group=channels, kernel_shape=counts,
+                   strides=dilations, dilations=strides, pads=[*pads[:rank], *ends])  # fmt: skip
+    if min(reach) < 0:
+        each = op.Slice(each, [0] * rank, kernel_shape, np.arange(2, rank + 2))
+    dW = op.Reshape(sum_over_batch(op.Reshape(each, [X.shape[0], -1])), W.shape)
+    return _scatter(dY, X, W, kernel_shape, windows, group), dW, channel_sum(dY, X)
 
 
 def _rank_all(spatial: list[int], *values: Any) -> None:
@@ -277,75 +298,6 @@ def _same_begin(X: Any, W: Any, windows: dict[str, Any], auto_pad: str) -> Any:
     return op.Div(total if auto_pad == "SAME_UPPER" else op.Add(total, 1), 2)
 
 
-def _patches(x: Any, kernel: list[int] | None, kernel_sizes: Any, windows: dict[str, Any]) -> Any:
-    """im2col: x [N, C, …] to [N, C·kk, …] (or [N·C, kk, …] where C is unknown), by a Conv with a one-hot kernel."""
-    if kernel is None:
-        taps = op.ReduceProd(kernel_sizes, keepdims=0)
-        steps = op.Range(0, taps, 1)
-        eye = op.CastLike(op.Equal(op.Unsqueeze(steps, [1]), steps), x)
-        one_hot = op.Reshape(eye, op.Concat(np.asarray([-1, 1]), kernel_sizes, axis=0))
-    else:
-        count = math.prod(kernel)
-        one_hot = op.CastLike(np.eye(count, dtype=np.float32).reshape(count, 1, *kernel), x)
-    channels = x.shape[1]
-    if not isinstance(channels, int):
-        x = op.Reshape(x, op.Concat(np.asarray([-1, 1]), op.Shape(x, start=2), axis=0))
-        channels = 1
-    if channels > 1:
-        one_hot = _tiled(one_hot, channels)
-    patches = op.Conv(x, one_hot, group=channels, kernel_shape=kernel, **windows)
-    patches.shape = patches.shape or (x.shape[0], *[None] * (x.rank - 1))
-    return patches
-
-
-def _tiled(one_hot: Any, channels: int) -> Any:
-    repeats = np.asarray([channels] + [1] * (one_hot.rank - 1))
-    if one_hot.const is not None and one_hot.const.size * channels <= KERNEL_LIMIT:
-        return op.Identity(np.tile(one_hot.const, repeats))
-    return op.Tile(one_hot, repeats)
-
-
-def _kernel_cotangent(places: Any, patches: Any, X: Any, W: Any, group: int) -> Any:
-    """Σ_n places·patchesᵀ in each group: places [N, K, …] and patches [N, C·kk, …] to W [K, C/group, …]."""
-    if patches.shape is None:  # where the size of the kernel is not known
-        patches.shape = (None,) * W.rank
-    rows, columns = W.shape[0], _product(W, 1)
-    rows = [rows // group] if isinstance(rows, int) else op.Div(op.Shape(W, end=1), group)
-    length, number = _product(patches, 2), op.Shape(X, end=1)
-    groups = [[group]] if group > 1 else []
-    left = op.Reshape(places, _joined(number, *groups, rows, length), allowzero=1)
-    right = op.Reshape(patches, _joined(number, *groups, columns, length), allowzero=1)
-    # The patches are the larger matrix: as the left factor they are read as they lie, as the right one copied first.
-    return reshape_like(_swap(_sum_over_batch(op.MatMul(right, _swap(left)))), W)
-
-
-def _sum_over_batch(x: Any) -> Any:
-    """The sum over the first axis; of a large value by a product with ones, which is faster than ReduceSum."""
-    if many_rows(x):
-        return op.Reshape(sum_rows(op.Reshape(x, [x.shape[0], -1])), x.shape[1:])
-    return op.ReduceSum(x, [0], keepdims=0)
-
-
-def _swap(x: Any) -> Any:
-    return op.Transpose(x, perm=[*range(x.rank - 2), x.rank - 1, x.rank - 2])
-
-
-def _product(x: Any, start: int) -> Any:
-    """The number of elements of the axes from `start` on, as a one-element list or tensor."""
-    dims = x.shape[start:]
-    if all(isinstance(d, int) for d in dims):
-        return [math.prod(dims)]
-    return op.ReduceProd(op.Shape(x, start=start), keepdims=1) if len(dims) > 1 else op.Shape(x, start=start)
-
-
-def _joined(*parts: Any) -> Any:
-    return op.Concat(*(np.asarray(p, np.int64) if isinstance(p, list) else p for p in parts), axis=0)
-
-
-def _channel_sum(dY: Any, X: Any) -> Any:
-    return op.ReduceSum(dY, [0, *range(2, X.rank)], keepdims=0)
-
-
 @traced("dX", "dW", "dB")
 @of_rank("dY", "X", "W", ranks=(3, 4, 5), known=windowed)
 def conv_transpose_vjp(
@@ -366,8 +318,8 @@ def conv_transpose_vjp(
         image, pads = _reached(dY, X, kernel_shape, windows, pads, output_padding)
     dX = op.Conv(image, W, group=group, pads=pads, **windows)
     dX.shape = X.shape
-    patches = _patches(image, kernel_shape, op.Shape(W, start=2), {**windows, "pads": pads})
-    return dX, _kernel_cotangent(X, patches, X, W, group), _channel_sum(dY, X)
+    patches = im2col(image, kernel_shape, op.Shape(W, start=2), {**windows, "pads": pads})
+    return dX, kernel_cotangent(X, patches, X, W, group), channel_sum(dY, X)
 
 
 def _reached(dY: Any, X: Any, kernel: list[int] | None, windows: dict, pads: list[int], extra: list[int]) -> Any:
@@ -408,5 +360,5 @@ def _transpose_pads(X: Any, W: Any, windows: dict, extra: list[int], shape: list
 def col2im_vjp(doutput, input, block_shape, *, strides=None, pads=None, dilations=None):
     """dinput = im2col(doutput)."""
     kernel = None if block_shape.const is None else [int(k) for k in block_shape.const]
-    patches = _patches(doutput, kernel, block_shape, {"strides": strides, "pads": pads, "dilations": dilations})
+    patches = im2col(doutput, kernel, block_shape, {"strides": strides, "pads": pads, "dilations": dilations})
     return reshape_like(patches, input)
