@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 import os
 import weakref
 from collections.abc import Mapping, Sequence
@@ -90,8 +91,12 @@ class Compiled:
         self._defaults = dict(defaults or {})
         self._plain = all(kind in DTYPES for kind, _ in (*self._inputs.values(), *self._outputs.values()))
         self._binding = session.io_binding()
+        # The arrays that inputs are bound to, and their shapes, by which the sizes of outputs were found last.
         self._bound: dict[str, np.ndarray] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._results: dict[str, tuple[np.dtype[Any], tuple[int, ...], int] | None] = {}
         self._pools: dict[str, list[_Buffer]] = {name: [] for name in self._outputs}
+        self._written: dict[str, _Buffer] = {}
 
     def __call__(self, /, *arrays: Any, **named: Any) -> dict[str, Any]:
         """Run the model.
@@ -124,6 +129,8 @@ class Compiled:
     def _feeds(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         if len(arrays) > len(self.inputs):
             raise GradientError(f"{len(arrays)} arrays, and the model has {len(self.inputs)} inputs: {self.inputs}")
+        if not arrays and self._plain and named.keys() == self._inputs.keys():
+            return {n: self._array(n, named[n]) for n in self.inputs}
         given = dict(zip(self.inputs, arrays, strict=False))
         problems = [f"'{n}' is given twice" for n in named if n in given]
         problems += [f"the model has no input '{n}'" for n in named if n not in self._inputs]
@@ -136,6 +143,8 @@ class Compiled:
     def _array(self, name: str, value: Any) -> np.ndarray:
         kind, shape = self._inputs[name]
         dtype = DTYPES[kind]
+        if value is self._bound.get(name) and value.dtype == dtype and value.shape == self._shapes.get(name):
+            return value  # as it was at the last call
         array = np.asarray(value)
         if array.dtype != dtype:
             if not np.can_cast(array.dtype, dtype, "same_kind") and array.size:
@@ -149,42 +158,58 @@ class Compiled:
 
     def _run_bound(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         binding = self._binding
-        sizes: dict[str, int] = {}
         for name, array in feeds.items():
-            for dim, size in zip(self._inputs[name][1], array.shape, strict=True):
-                if isinstance(dim, str):
-                    sizes[dim] = size
             if self._bound.get(name) is not array:
                 binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
                 self._bound[name] = array
+        shapes = {name: array.shape for name, array in feeds.items()}
+        if shapes != self._shapes or not self._results:
+            self._shapes, self._results = shapes, self._sizes(shapes)
         results: dict[str, np.ndarray] = {}
-        open_ended = []
-        for name, (kind, shape) in self._outputs.items():
-            known = [size for d in shape if (size := d if isinstance(d, int) else sizes.get(d)) is not None]
-            if len(known) < len(shape):
+        for name, known in self._results.items():
+            if known is None:
                 binding.bind_output(name, "cpu")
-                open_ended.append(name)
                 continue
-            array = results[name] = self._buffer(name, DTYPES[kind], tuple(known))
-            binding.bind_output(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+            dtype, shape, size = known
+            buffer = self._buffer(name, size)
+            array = results[name] = buffer.array(dtype, shape)
+            # onnxruntime is told of memory, and of a shape that has a size of 0, for which there is none.
+            if self._written.get(name) is not buffer or not size:
+                binding.bind_output(name, "cpu", 0, dtype.type, shape, array.ctypes.data)
+                self._written[name] = buffer
         self.session.run_with_iobinding(binding)
-        if open_ended:
+        if len(results) < len(self.outputs):
             values = dict(zip(self.outputs, binding.get_outputs(), strict=True))
-            results.update({name: values[name].numpy() for name in open_ended})
-            results = {name: results[name] for name in self.outputs}
+            results = {n: results[n] if n in results else values[n].numpy() for n in self.outputs}
         return results
 
-    def _buffer(self, name: str, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
-        """An array to write an output into, on memory that nobody else holds."""
-        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    def _sizes(
+        self, shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, tuple[np.dtype[Any], tuple[int, ...], int] | None]:
+        """Type, shape and bytes of each output for inputs of these shapes; None where only the run tells."""
+        sizes = {d: n for name, shape in shapes.items() for d, n in zip(self._inputs[name][1], shape, strict=True)}
+        found: dict[str, tuple[np.dtype[Any], tuple[int, ...], int] | None] = {}
+        for name, (kind, dims) in self._outputs.items():
+            shape = tuple(d if isinstance(d, int) else sizes.get(d) if isinstance(d, str) else None for d in dims)
+            dtype = np.dtype(DTYPES[kind])
+            known = tuple(d for d in shape if d is not None)
+            found[name] = (dtype, known, math.prod(known) * dtype.itemsize) if len(known) == len(shape) else None
+        self._written.clear()  # the shapes of memory that is bound are others now
+        return found
+
+    def _buffer(self, name: str, size: int) -> _Buffer:
+        """Memory to write an output into, that nobody else holds: that of the last call where it is free again."""
+        last = self._written.get(name)
+        if last is not None and not last.held():
+            return last
         pool = self._pools[name]
         for buffer in pool:
             if buffer.size == size and not buffer.held():
-                return buffer.array(dtype, shape)
+                return buffer
         if len(pool) == BUFFERS:
             pool.pop(0)  # memory that somebody holds for longer is theirs alone from now on
         pool.append(_Buffer(size))
-        return pool[-1].array(dtype, shape)
+        return pool[-1]
 
 
 class _Buffer:
@@ -201,10 +226,9 @@ class _Buffer:
         """Whether an array that lies on this memory, or a view of one, is still alive."""
         return self._lent is not None and self._lent() is not None
 
-    def array(self, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
+    def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
         # Views of views refer to the first array that lies on memory of another kind: this one.
-        count = self.size // np.dtype(dtype).itemsize
-        whole = np.frombuffer(self._memory, dtype, count, self._offset)
+        whole = np.frombuffer(self._memory, dtype, self.size // dtype.itemsize, self._offset)
         self._lent = weakref.ref(whole)
         return whole.reshape(shape)
 
