@@ -143,8 +143,9 @@ class Compiled:
     def _array(self, name: str, value: Any) -> np.ndarray:
         kind, shape = self._inputs[name]
         dtype = DTYPES[kind]
-        if value is self._bound.get(name) and value.dtype == dtype and value.shape == self._shapes.get(name):
-            return value  # as it was at the last call
+        bound = self._bound.get(name)
+        if bound is not None and value is bound and bound.dtype == dtype and bound.shape == self._shapes.get(name):
+            return bound  # as it was at the last call
         array = np.asarray(value)
         if array.dtype != dtype:
             if not np.can_cast(array.dtype, dtype, "same_kind") and array.size:
