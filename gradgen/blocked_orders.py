@@ -21,7 +21,7 @@ class Coded(Protocol):
     def code(self) -> np.ndarray: ...
 
     @property
-    def turned(self) -> bool: ...
+    def flipped(self) -> bool: ...
 
 
 def apply(steps: list[Step], array: np.ndarray) -> np.ndarray:
@@ -44,13 +44,13 @@ def orders(coded: Coded, result: tuple[int, ...]) -> Iterator[list[Step]]:
 
     They begin with the order that a plain convolution reads. Channels are filled up with zeros to whole blocks.
     """
-    shape, turned = coded.code.shape, coded.turned
+    shape, flipped = coded.code.shape, coded.flipped
     if len(shape) != len(result):
         return
     if len(shape) == 1:
         yield [("Pad", [0, result[0] - shape[0]])] if result != shape else []
         return
-    swapped = turned and result[1] != 1  # the channels of operand and result are
+    swapped = flipped and result[1] != 1  # the channels of operand and result are
     have = (shape[1], shape[0]) if swapped else shape[:2]
     outputs, inputs, taps = *result[:2], math.prod(shape[2:])
     lacking = [outputs - have[0], inputs - have[1]]
@@ -58,38 +58,38 @@ def orders(coded: Coded, result: tuple[int, ...]) -> Iterator[list[Step]]:
         return
     end: Step = ("Reshape", list(result))
     if not any(lacking):
-        yield [*_plain(outputs, inputs, taps, swapped), end] if turned else []
+        yield [*_plain(outputs, inputs, taps, swapped), end] if flipped else []
     start: list[Step] = [("Pad", [0] * 4 + (lacking[::-1] if swapped else lacking) + [0, 0])] if any(lacking) else []
     for block in BLOCKS:
         if outputs % block == 0:
-            yield [*start, *_outputs_in_blocks(outputs, inputs, taps, block, turned, swapped), end]
+            yield [*start, *_outputs_in_blocks(outputs, inputs, taps, block, flipped, swapped), end]
             if inputs % block == 0:
-                yield [*start, *_both_in_blocks(outputs, inputs, taps, block, turned), end]
+                yield [*start, *_both_in_blocks(outputs, inputs, taps, block, flipped), end]
 
 
 def _plain(outputs: int, inputs: int, taps: int, swapped: bool) -> list[Step]:
-    """A turned kernel as [outputs, inputs, taps]."""
+    """A flipped kernel as [outputs, inputs, taps]."""
     if not swapped:
         return [("Reshape", [outputs * inputs, taps]), _backwards(taps)]
     swap: list[Step] = [("Reshape", [inputs, outputs, taps]), ("Transpose", [1, 0, 2])]
     return [*swap, ("Reshape", [outputs * inputs, taps]), _backwards(taps)]
 
 
-def _outputs_in_blocks(outputs: int, inputs: int, taps: int, block: int, turned: bool, swapped: bool) -> list[Step]:
+def _outputs_in_blocks(outputs: int, inputs: int, taps: int, block: int, flipped: bool, swapped: bool) -> list[Step]:
     """A kernel as [outputs ÷ block, inputs, taps, block]."""
     steps: list[Step] = [("Reshape", [inputs, outputs, taps]), ("Transpose", [1, 0, 2])] if swapped else []
     steps += [("Reshape", [outputs // block, block, inputs * taps]), ("Transpose", [0, 2, 1])]
-    return [*steps, ("Reshape", [outputs // block * inputs, taps, block]), _backwards(taps)] if turned else steps
+    return [*steps, ("Reshape", [outputs // block * inputs, taps, block]), _backwards(taps)] if flipped else steps
 
 
-def _both_in_blocks(outputs: int, inputs: int, taps: int, block: int, turned: bool) -> list[Step]:
+def _both_in_blocks(outputs: int, inputs: int, taps: int, block: int, flipped: bool) -> list[Step]:
     """A kernel as [outputs ÷ block, inputs ÷ block, taps, block of inputs, block of outputs].
 
     Transpositions of two axes, each of which keeps to a few blocks of memory, take a fifth of what one of all axes does.
     """
     rows, columns = outputs // block, inputs // block
     last: list[Step] = [("Reshape", [rows * columns, block, taps * block]), ("Transpose", [0, 2, 1])]
-    if not turned:
+    if not flipped:
         return [
             ("Reshape", [outputs * columns, block, taps]), ("Transpose", [0, 2, 1]),
             ("Reshape", [rows, block, columns, taps * block]), ("Transpose", [0, 2, 1, 3]), *last,

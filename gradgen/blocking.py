@@ -1,42 +1,45 @@
 """Convolutions in onnxruntime's blocked layout of channels where weights are fed: constants stand in for these.
 
-With channels in blocks convolutions take 0.6 of the time, those of each channel alone a fifth, but onnxruntime blocks
-them only where weights are constants. So constants stand in for the weights that are fed while it optimises the model.
-Afterwards nodes that order the fed weights as it has ordered their stand-ins take the place of these. No number of a
-stand-in is found twice, so its order is read off the result, and no layout is taken for granted; where anything is
-found that is not understood, the model stays as it was.
+With channels in blocks convolutions take 0.6 of the time, depthwise ones a fifth, but onnxruntime blocks them only where
+weights are constants. So constants stand in for the weights that are fed while it optimises the model. Afterwards nodes
+that order the fed weights as it has ordered their stand-ins take the place of these. The numbers of the stand-ins all
+differ, so an order is read off the result, and no layout is taken for granted; where anything is found that is not
+understood, the model stays as it was.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx.shape_inference import InferenceError
 
 from gradgen.blocked_orders import Step, apply, orders
 from gradgen.engine.names import Names
 from gradgen.engine.propagation import propagated
 
-# Part of the key of what is kept on disk: models that another version has made are not taken for this one's.
+# Part of the key of what is kept on disk. To be raised with every change of what is blocked, and how: models that were
+# kept are not made again else.
 VERSION = 1
 NCHWC = "com.microsoft.nchwc"
-# onnxruntime's passes that compute new weights from constant ones.
-FUSIONS = ("ConvAddFusion", "ConvBNFusion", "ConvMulFusion")
+CONVOLUTIONS = ("Conv", "FusedConv")
+# onnxruntime's passes that compute new weights from constant ones, and the operators that they read.
+FUSIONS = {"Add": "ConvAddFusion", "BatchNormalization": "ConvBNFusion", "Mul": "ConvMulFusion"}
+# The first opset in which Pad and Reshape take what they need as inputs.
+MIN_OPSET = 11
 # Ordering the weights anew in each call has to pay: each must be read at so many places of the batch's images, fewer
-# where each channel has a kernel of its own. A size that is not known counts as UNKNOWN.
-PLACES, PLACES_ALONE, UNKNOWN = 512, 8, 4
-# The elements of the largest kernel: what stands in for it is held twice while the model is optimised.
-LARGEST = 1 << 24
+# in depthwise convolutions. A size that is not known counts as UNKNOWN_SIZE.
+MIN_PLACES, MIN_PLACES_DEPTHWISE, UNKNOWN_SIZE = 512, 8, 4
 # Channels of the result are filled up to a block: with fewer than these the plain convolution, or the transposed one,
 # is faster.
-FEWEST, FEWEST_TURNED = 8, 12
+MIN_OUTPUTS, MIN_OUTPUTS_FLIPPED = 8, 12
 ALIGNMENT = 8  # onnxruntime blocks no other number of the operand's channels, unless it is smaller
-# The numbers of stand-ins, as bits: finite float32 from the smallest normal one on, each once.
-FIRST, END = 0x0080_0000, 0x7F80_0000
+# The numbers of stand-ins, as bits: float32 from one on that models hardly hold, up to 256 MB, of which there are a few
+# copies while the model is optimised.
+FIRST_CODE, MAX_CODES = 0x0123_4567, 1 << 26
 
 
 @dataclass(frozen=True)
@@ -46,18 +49,18 @@ class StandIn:
     Attributes:
         value: the name of what it stands in for.
         code: its numbers, in the order of `value`.
-        turned: whether `value` is the kernel of a transposed convolution, and the constant that of the convolution that
-            computes the same: turned around in space, the channels of operand and result exchanged.
+        flipped: whether `value` is the kernel of a transposed convolution, and the constant that of the convolution that
+            computes the same: flipped in space, the channels of operand and result exchanged.
     """
 
     value: str
     code: np.ndarray
-    turned: bool = False
+    flipped: bool = False
 
     @property
     def first(self) -> int:
         """The bits of the constant's first number, which is the first in each order."""
-        return int((self.code[0, 0, -1, -1] if self.turned else self.code.flat[0]).view(np.int32))
+        return int((self.code[0, 0, -1, -1] if self.flipped else self.code.flat[0]).view(np.int32))
 
 
 @dataclass(frozen=True)
@@ -65,20 +68,20 @@ class _Kernel:
     """What is known of the weights of a convolution that is to be blocked."""
 
     shape: tuple[int, ...]
-    turned: bool
-    alone: bool  # each channel has a kernel of its own
+    flipped: bool
+    depthwise: bool  # each channel has a kernel of its own
 
     @property
     def outputs(self) -> int:
-        return self.shape[1] if self.turned and not self.alone else self.shape[0]
+        return self.shape[1] if self.flipped and not self.depthwise else self.shape[0]
 
     @property
     def inputs(self) -> int:
-        return self.shape[0] if self.turned else self.shape[1]
+        return self.shape[0] if self.flipped else self.shape[1]
 
-    def turn(self, weights: np.ndarray) -> np.ndarray:
-        turned = weights[..., ::-1, ::-1]
-        return np.ascontiguousarray(turned if self.alone else turned.swapaxes(0, 1))
+    def flip(self, weights: np.ndarray) -> np.ndarray:
+        flipped = weights[..., ::-1, ::-1]
+        return np.ascontiguousarray(flipped if self.depthwise else flipped.swapaxes(0, 1))
 
 
 class _StandIns:
@@ -87,130 +90,150 @@ class _StandIns:
     def __init__(self, graph: ir.Graph) -> None:
         self.graph, self.names = graph, Names.of(graph)
         self.made: list[StandIn] = []
-        self._next = FIRST
+        self._next = FIRST_CODE
 
     def fits(self, kernel: _Kernel) -> bool:
-        return self._next + math.prod(kernel.shape) + kernel.outputs < END
+        return self._next - FIRST_CODE + math.prod(kernel.shape) + kernel.outputs <= MAX_CODES
 
     def weights(self, value: ir.Value, kernel: _Kernel) -> ir.Value:
         """What stands in for the weights of a convolution."""
-        code = self._stand_in(value, kernel.shape, kernel.turned)
-        return _constant(self.graph, self.names, kernel.turn(code) if kernel.turned else code)
+        code = self._stand_in(value, kernel.shape, kernel.flipped)
+        return _constant(self.graph, self.names, kernel.flip(code) if kernel.flipped else code)
 
     def bias(self, value: ir.Value, kernel: _Kernel) -> ir.Value:
         """What stands in for the bias of a convolution."""
         return _constant(self.graph, self.names, self._stand_in(value, (kernel.outputs,), False))
 
-    def _stand_in(self, value: ir.Value, shape: tuple[int, ...], turned: bool) -> np.ndarray:
+    def _stand_in(self, value: ir.Value, shape: tuple[int, ...], flipped: bool) -> np.ndarray:
         start, self._next = self._next, self._next + math.prod(shape)
         code = np.arange(start, self._next, dtype=np.int32).view(np.float32).reshape(shape)
-        self.made.append(StandIn(str(value.name), code, turned))
+        self.made.append(StandIn(str(value.name), code, flipped))
         if value.producer() is not None and not value.is_graph_output():
             self.graph.outputs.append(value)  # so that onnxruntime keeps it
         return code
 
 
-def stand_in(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, list[StandIn]] | None:
+class Prepared(NamedTuple):
+    """A model to be optimised.
+
+    Attributes:
+        model: the model with stand-ins.
+        stand_ins: what stands in for what.
+        disabled: the passes of onnxruntime that would change a stand-in's numbers.
+    """
+
+    model: onnx.ModelProto
+    stand_ins: list[StandIn]
+    disabled: list[str]
+
+
+def stand_in(proto: onnx.ModelProto) -> Prepared | None:
     """The model with constants in place of the convolution weights and biases that are fed, or computed from such.
 
     What is computed becomes an output besides. Transposed convolutions of stride 1 become convolutions, whose weights
-    are turned around.
+    are flipped in space.
 
     Returns:
-        The model and what stands in for what; None where no convolution gains by it.
+        None where no convolution gains by it.
     """
-    if not any(node.op_type in ("Conv", "ConvTranspose") for node in proto.graph.node):
+    opset = next((o.version for o in proto.opset_import if not o.domain), 0)
+    if opset < MIN_OPSET or not any(node.op_type in ("Conv", "ConvTranspose") for node in proto.graph.node):
         return None
-    try:
-        model = ir.from_proto(propagated(proto))
-    except (InferenceError, TypeError, ValueError):  # onnxruntime will say what is wrong with the model
-        return None
-    graph, changed = model.graph, False
-    stand_ins, fed = _StandIns(graph), _fed(graph)
+    model = ir.from_proto(propagated(proto))
+    graph = model.graph
+    stand_ins, fed, changed = _StandIns(graph), _fed(graph), list[ir.Node]()
     for node in list(graph):
-        kernel, weights = _kernel(node), node.inputs[1] if len(node.inputs) > 1 else None
-        if kernel is None or weights is None or not stand_ins.fits(kernel):
+        kernel = _kernel(node)
+        if kernel is None or not stand_ins.fits(kernel):
             continue
-        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        weights, bias = node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None
+        assert weights is not None
         if weights in fed:
             weights = stand_ins.weights(weights, kernel)
-        elif kernel.turned and weights.const_value is not None:
-            weights = _constant(graph, stand_ins.names, kernel.turn(weights.const_value.numpy()))
-        else:
-            continue  # onnxruntime blocks it, or computes it once
+        elif kernel.flipped:
+            if weights.const_value is None:
+                continue  # computed from constants: onnxruntime has it when it is too late
+            weights = _constant(graph, stand_ins.names, kernel.flip(weights.const_value.numpy()))
+        elif bias not in fed:
+            continue  # onnxruntime blocks it
         if bias is not None and bias in fed:
             bias = stand_ins.bias(bias, kernel)
-        if kernel.turned:
-            node = _turn(graph, node, kernel)
+        if kernel.flipped:
+            node = _flip(graph, node, kernel, fed)
         node.replace_input_with(1, weights)
         if bias is not None:
             node.replace_input_with(2, bias)
-        changed = True
-    return (ir.to_proto(model), stand_ins.made) if changed else None
+        changed.append(node)
+    if not changed:
+        return None
+    readers = [use.node.op_type for node in changed for use in node.outputs[0].uses()]
+    return Prepared(ir.to_proto(model), stand_ins.made, sorted({FUSIONS[r] for r in readers if r in FUSIONS}))
 
 
 def _fed(graph: ir.Graph) -> set[ir.Value | None]:
-    """The values that something fed decides on."""
+    """The values that something fed decides on, and not by its sizes alone."""
     fed: set[ir.Value | None] = {value for value in graph.inputs if not value.is_initializer()}
     for node in graph:
         inner = any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values())
-        if inner or not fed.isdisjoint(node.inputs):
+        if node.op_type not in ("Shape", "Size") and (inner or not fed.isdisjoint(node.inputs)):
             fed.update(node.outputs)
     return fed - {None}
 
 
 def _kernel(node: ir.Node) -> _Kernel | None:
     """The kernel of a node whose convolution gains from blocks, None for any other node."""
-    if node.domain or node.op_type not in ("Conv", "ConvTranspose"):
+    if node.domain or node.op_type not in ("Conv", "ConvTranspose") or len(node.inputs) < 2:
         return None
     weights, result = node.inputs[1], node.outputs[0]
     if weights is None or weights.dtype != ir.DataType.FLOAT or weights.shape is None or result.shape is None:
         return None
     if len(weights.shape) != 4 or len(result.shape) != 4 or not all(isinstance(d, int) for d in weights.shape):
         return None
+    if not all(weights.shape.numpy()):
+        return None
     shape, group = tuple(weights.shape.numpy()), node.attributes.get_int("group", 1)
     kernel = _Kernel(shape, node.op_type == "ConvTranspose", group > 1)
-    if kernel.alone and shape[:2] != (group, 1):
+    if kernel.depthwise and shape[:2] != (group, 1):
         return None
-    channels = kernel.outputs if kernel.alone else kernel.inputs
-    if channels % ALIGNMENT and (kernel.alone or kernel.turned or channels > ALIGNMENT):
+    channels = kernel.outputs if kernel.depthwise else kernel.inputs
+    if channels % ALIGNMENT and (kernel.depthwise or kernel.flipped or channels > ALIGNMENT):
         return None
-    if kernel.outputs < (FEWEST_TURNED if kernel.turned else FEWEST) or math.prod(shape[2:]) == 1:
+    if kernel.outputs < (MIN_OUTPUTS_FLIPPED if kernel.flipped else MIN_OUTPUTS) or math.prod(shape[2:]) == 1:
         return None
-    if math.prod(shape) > LARGEST:
+    if kernel.flipped and not _flips(node, kernel):
         return None
-    if kernel.turned and not _turns(node, kernel):
-        return None
-    places = math.prod(d if isinstance(d, int) else UNKNOWN for d in (result.shape[0], *result.shape[2:]))
-    return kernel if places >= (PLACES_ALONE if kernel.alone else PLACES) else None
+    places = math.prod(d if isinstance(d, int) else UNKNOWN_SIZE for d in (result.shape[0], *result.shape[2:]))
+    return kernel if places >= (MIN_PLACES_DEPTHWISE if kernel.depthwise else MIN_PLACES) else None
 
 
-def _turns(node: ir.Node, kernel: _Kernel) -> bool:
-    """Whether a transposed convolution is a convolution with the kernel turned around."""
+def _flips(node: ir.Node, kernel: _Kernel) -> bool:
+    """Whether a transposed convolution is a convolution with the kernel flipped."""
     ints = node.attributes.get_ints
     if "output_shape" in node.attributes or node.attributes.get_string("auto_pad", "NOTSET") != "NOTSET":
         return False
     if any(n != 1 for n in ints("strides", ())) or any(ints("output_padding", ())):
         return False
-    return min(_turned_pads(node, kernel)) >= 0
+    return min(_flipped_pads(node, kernel)) >= 0
 
 
-def _turned_pads(node: ir.Node, kernel: _Kernel) -> list[int]:
+def _flipped_pads(node: ir.Node, kernel: _Kernel) -> list[int]:
     pads = node.attributes.get_ints("pads", (0, 0, 0, 0))
     dilations = node.attributes.get_ints("dilations", (1, 1))
     return [(kernel.shape[2 + i % 2] - 1) * dilations[i % 2] - p for i, p in enumerate(pads)]
 
 
-def _turn(graph: ir.Graph, node: ir.Node, kernel: _Kernel) -> ir.Node:
+def _flip(graph: ir.Graph, node: ir.Node, kernel: _Kernel, fed: set[ir.Value | None]) -> ir.Node:
     """Put the convolution that a transposed one is in its place, as yet with the same operands."""
     kept = [a for name, a in node.attributes.items() if name in ("group", "dilations")]
-    pads = ir.AttrInt64s("pads", _turned_pads(node, kernel))
+    pads = ir.AttrInt64s("pads", _flipped_pads(node, kernel))
     conv = ir.Node("", "Conv", node.inputs, [*kept, pads], name=node.name)
     old, new = node.outputs[0], conv.outputs[0]
     new.name, new.type, new.shape = old.name, old.type, old.shape
     graph.insert_before(node, conv)
     ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
     graph.remove(node, safe=True)
+    if old in fed:
+        fed.add(new)
     return conv
 
 
@@ -228,10 +251,11 @@ def restore(optimised: onnx.ModelProto, stand_ins: list[StandIn], outputs: int) 
     graph, missing = model.graph, {s.first: s for s in stand_ins}
     names = Names.of(graph)
     del graph.outputs[outputs:]
-    values = {v.name: v for v in graph.inputs} | {v.name: v for node in graph for v in node.outputs}
+    values = {v.name: v for v in (*graph.inputs, *graph.initializers.values())}
+    values |= {v.name: v for node in graph for v in node.outputs}
     done: dict[tuple[str, str], ir.Value] = {}
     blocked = False
-    for node in [n for n in graph if n.op_type in ("Conv", "FusedConv")]:
+    for node in [n for n in graph if n.op_type in CONVOLUTIONS]:
         blocked = blocked or node.domain == NCHWC
         for slot, operand in enumerate(node.inputs[1:3], 1):
             found = None if operand is None else _numbers(operand)
@@ -239,7 +263,7 @@ def restore(optimised: onnx.ModelProto, stand_ins: list[StandIn], outputs: int) 
             if found is None or stood is None:
                 continue
             order = next((o for o in orders(stood, found.shape) if np.array_equal(apply(o, stood.code), found)), None)
-            if order is None:
+            if order is None or stood.value not in values:
                 return None
             key = (stood.value, str(order))  # several nodes may have the same weights
             if key not in done:

@@ -91,8 +91,10 @@ class Compiled:
         self._defaults = dict(defaults or {})
         self._plain = all(kind in DTYPES for kind, _ in (*self._inputs.values(), *self._outputs.values()))
         self._binding = session.io_binding()
-        # The arrays that inputs are bound to, and their shapes, by which the sizes of outputs were found last.
+        # The arrays that inputs are bound to, and how these lay then: all of that can be changed in place.
         self._bound: dict[str, np.ndarray] = {}
+        self._layouts: dict[str, tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...]]] = {}
+        # The shapes of inputs by which the sizes of outputs were found last, these, and the memory they are bound to.
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._results: dict[str, tuple[np.dtype[Any], tuple[int, ...], int] | None] = {}
         self._pools: dict[str, list[_Buffer]] = {name: [] for name in self._outputs}
@@ -144,7 +146,11 @@ class Compiled:
         kind, shape = self._inputs[name]
         dtype = DTYPES[kind]
         bound = self._bound.get(name)
-        if bound is not None and value is bound and bound.dtype == dtype and bound.shape == self._shapes.get(name):
+        if (
+            bound is not None
+            and value is bound
+            and self._layouts.get(name) == (bound.dtype, bound.shape, bound.strides)
+        ):
             return bound  # as it was at the last call
         array = np.asarray(value)
         if array.dtype != dtype:
@@ -160,9 +166,10 @@ class Compiled:
     def _run_bound(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         binding = self._binding
         for name, array in feeds.items():
-            if self._bound.get(name) is not array:
+            layout = (array.dtype, array.shape, array.strides)
+            if self._bound.get(name) is not array or self._layouts[name] != layout:
                 binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-                self._bound[name] = array
+                self._bound[name], self._layouts[name] = array, layout
         shapes = {name: array.shape for name, array in feeds.items()}
         if shapes != self._shapes or not self._results:
             self._shapes, self._results = shapes, self._sizes(shapes)
@@ -174,8 +181,7 @@ class Compiled:
             dtype, shape, size = known
             buffer = self._buffer(name, size)
             array = results[name] = buffer.array(dtype, shape)
-            # onnxruntime is told of memory, and of a shape that has a size of 0, for which there is none.
-            if self._written.get(name) is not buffer or not size:
+            if self._written.get(name) is not buffer:
                 binding.bind_output(name, "cpu", 0, dtype.type, shape, array.ctypes.data)
                 self._written[name] = buffer
         self.session.run_with_iobinding(binding)

@@ -14,6 +14,7 @@ import onnx
 import onnxruntime as ort
 
 from gradgen import blocking
+from gradgen.blocking import CONVOLUTIONS
 from gradgen.engine.external import PROTO_LIMIT, stored_bytes
 from gradgen.engine.protos import all_nodes, subgraphs
 from gradgen.errors import GradientError
@@ -23,7 +24,6 @@ CACHE_BYTES = 1 << 30
 
 # onnxruntime's pass that blocks the channels of pools and convolutions.
 BLOCKING = "NchwcTransformer"
-CONVOLUTIONS = ("Conv", "FusedConv")
 
 
 def cache_folder() -> Path:
@@ -84,8 +84,11 @@ def open_session(
         except Exception:  # a file that another version wrote, or that was cut short, is made again
             kept.unlink(missing_ok=True)
     if (blocked := _blocked(proto)) is not None:
-        content, chosen, disabled = blocked, options(threads, spin, False), []
-    return _create(content, chosen, disabled) if kept is None else _create_and_keep(content, kept, chosen, disabled)
+        try:
+            return _make(blocked, kept, options(threads, spin, False), [])
+        except GradientError:  # the model itself may load
+            pass
+    return _make(content, kept, chosen, disabled)
 
 
 def _place(folder: Path, content: bytes, disabled: list[str]) -> Path:
@@ -99,25 +102,27 @@ def _place(folder: Path, content: bytes, disabled: list[str]) -> Path:
 
 
 def _blocked(proto: onnx.ModelProto) -> bytes | None:
-    """The optimised model with convolutions in blocks, of weights that are fed; None where there is nothing to gain."""
-    prepared = blocking.stand_in(proto)
-    if prepared is None:
-        return None
-    model, stand_ins = prepared
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        chosen = options(None, False)
-        chosen.optimized_model_filepath = str(Path(scratch) / "model.onnx")
-        try:
-            _create(model.SerializeToString(), chosen, list(blocking.FUSIONS))
-            optimised = onnx.load(chosen.optimized_model_filepath)
-        except GradientError:  # it will be raised again for the model itself
+    """The optimised model with convolutions in blocks, of weights that are fed; None where there is nothing to gain.
+
+    Whatever goes wrong on the way is no reason not to run: what is wrong with the model, onnxruntime says of itself.
+    """
+    try:
+        prepared = blocking.stand_in(proto)
+        if prepared is None:
             return None
-    restored = blocking.restore(optimised, stand_ins, len(proto.graph.output))
-    return None if restored is None else restored.SerializeToString()
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+            chosen = options(1, False)
+            chosen.optimized_model_filepath = str(Path(scratch) / "model.onnx")
+            _create(prepared.model.SerializeToString(), chosen, prepared.disabled)
+            optimised = onnx.load(chosen.optimized_model_filepath)
+        restored = blocking.restore(optimised, prepared.stand_ins, len(proto.graph.output))
+        return None if restored is None else restored.SerializeToString()
+    except Exception:
+        return None
 
 
 def disabled_optimisers(proto: onnx.ModelProto) -> list[str]:
-    """The passes of onnxruntime that make this model slower.
+    """The passes of onnxruntime that make this model slower, where its convolutions are not blocked by `blocking`.
 
     Channels are blocked for convolutions whose weights are constant, and that gains more than it costs. Where what is
     fed decides on all weights, only pools and the constant kernels of the backward pass are left to it, between two
@@ -147,9 +152,10 @@ def _inner_nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
         yield from all_nodes(function)
 
 
-def _create_and_keep(
-    content: bytes, kept: Path, chosen: ort.SessionOptions, disabled: list[str]
-) -> ort.InferenceSession:
+def _make(content: bytes, kept: Path | None, chosen: ort.SessionOptions, disabled: list[str]) -> ort.InferenceSession:
+    """A session, whose model is kept where there is a place for it."""
+    if kept is None:
+        return _create(content, chosen, disabled)
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         handle, scratch = tempfile.mkstemp(suffix=".tmp", dir=kept.parent)

@@ -15,20 +15,24 @@ from gradgen import blocking, session
 
 
 @pytest.fixture(scope="module")
-def blocks():
-    """Skip where onnxruntime blocks nothing, whatever the weights are."""
-    proto = convolution("y = Conv<pads=[1,1,1,1]>(x, w)")
-    found = session._blocked(proto)
-    if found is None:
+def blocks(tmp_path_factory):
+    """Skip where onnxruntime blocks nothing, not even for constant weights."""
+    proto = convolution("y = Conv(x, k)", k=np.ones((32, 16, 3, 3), np.float32))
+    options = session.options(1, False)
+    options.optimized_model_filepath = str(tmp_path_factory.mktemp("blocks") / "optimised.onnx")
+    onnxruntime.InferenceSession(proto.SerializeToString(), options)
+    if not any(n.domain == "com.microsoft.nchwc" for n in onnx.load(options.optimized_model_filepath).graph.node):
         pytest.skip("onnxruntime has no blocked layout of channels on this processor")
 
 
-def convolution(nodes: str, x=(4, 16, 16, 16), w=(32, 16, 3, 3), extra: str = "", **constants) -> onnx.ModelProto:
+def convolution(
+    nodes: str, x=(4, 16, 16, 16), w=(32, 16, 3, 3), extra: str = "", opset: int = 21, **constants
+) -> onnx.ModelProto:
     """A model with the inputs x, w and b, one bias for each channel of the result."""
     bias = w[1] if "ConvTranspose" in nodes and w[1] > 1 else w[0]
     shapes = [",".join(map(str, s)) for s in (x, w)]
     text = f"g (float[{shapes[0]}] x, float[{shapes[1]}] w, float[{bias}] b{extra}) => (float[A,B,C,D] y) {{ {nodes} }}"
-    proto = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
+    proto = parser.parse_model(f'<ir_version: 7, opset_import: ["" : {opset}]> {text}')
     proto.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items())
     return proto
 
@@ -89,9 +93,15 @@ CASES = {
     "transposed, few in": ("y = ConvTranspose(x, w)", {"x": (4, 8, 16, 16), "w": (8, 16, 3, 3)}),
     "transposed, alone": ("y = ConvTranspose<group=32>(x, w, b)", {"x": (4, 32, 16, 16), "w": (32, 1, 3, 3)}),
     "computed": ("v = Mul(w, w)\n y = Conv(x, v, b)", {}),
+    # As no output of the graph the node would go, and with it the name of what is to be ordered.
+    "renamed": ("v = Identity(w)\n y = Conv(x, v, b)", {}),
     "computed bias": ("c = Neg(b)\n y = Conv(x, w, c)", {}),
     "computed and read elsewhere": ("v = Mul(w, w)\n c = Conv(x, v)\n z = ReduceSum<keepdims=0>(v)\n y = Add(c, z)", {}),
     "twice the same": ("a = Conv(x, w)\n c = Neg(x)\n d = Conv<strides=[1,1]>(c, w)\n y = Add(a, d)", {}),
+    "constant weights, a bias that is fed": ("y = Conv(x, k, b)", {"k": np.full((32, 16, 3, 3), 0.1, np.float32)}),
+    "weights from a transposed convolution": (
+        "t = ConvTranspose<pads=[1,1,1,1]>(x, w)\n s = Slice(t, i, n)\n c = Conv(t, s)\n y = Neg(c)",
+        {"w": (16, 16, 3, 3), "x": (16, 16, 16, 16), "i": np.zeros(4, np.int64), "n": np.asarray([16, 16, 3, 3])}),
     "both ways": ("a = Conv<pads=[1,1,1,1]>(x, w)\n y = ConvTranspose<pads=[1,1,1,1]>(a, w)", {}),
     "in a row": ("a = Conv<pads=[1,1,1,1]>(x, w, b)\n r = Relu(a)\n m = MaxPool<kernel_shape=[2,2]>(r)\n "
                  "y = Conv<pads=[1,1,1,1]>(m, w, b)", {"w": (16, 16, 3, 3)}),
@@ -119,6 +129,27 @@ def test_what_onnxruntime_folds_into_constant_weights_stays_beside(scale, blocks
     check(proto)
 
 
+def test_what_nothing_can_change_onnxruntime_still_folds(blocks):
+    """A frozen part keeps the batch normalisation in its convolution."""
+    stored = {n: np.linspace(i + 1, i + 2, 32, dtype=np.float32) for i, n in enumerate("stmv")}
+    kernel = np.random.default_rng(1).standard_normal((32, 16, 3, 3)).astype(np.float32)
+    proto = convolution(
+        "a = Conv(x, k)\n c = BatchNormalization(a, s, t, m, v)\n r = Relu(c)\n y = Conv(r, w)",
+        w=(16, 32, 3, 3),
+        k=kernel,
+        **stored,
+    )
+    assert blocking.stand_in(proto).disabled == []
+    assert blocked_nodes(proto).count("Conv") == 2
+    check(proto)
+
+
+def test_weights_that_are_read_twice_are_ordered_once(blocks):
+    proto = convolution("a = Conv(x, w)\n c = Neg(x)\n d = Conv(c, w)\n y = Add(a, d)")
+    nodes = onnx.load_model_from_string(session._blocked(proto)).graph.node
+    assert [n.op_type for n in nodes].count("Transpose") == 3
+
+
 def test_sizes_that_only_the_run_tells(blocks):
     proto = convolution("y = Conv<pads=[1,1,1,1]>(x, w, b)", x=("N", 16, 16, 16))
     assert blocked_nodes(proto) is not None
@@ -139,6 +170,10 @@ def test_sizes_that_only_the_run_tells(blocks):
         ("y = ConvTranspose<output_shape=[17,17]>(x, w)", {"w": (16, 32, 3, 3)}),
         ("y = ConvTranspose<pads=[3,0,0,0]>(x, w)", {"w": (16, 32, 3, 3)}),
         ("y = ConvTranspose(x, w)", {"w": (16, 3, 3, 3)}),
+        ("y = ConvTranspose(x, w)", {"w": (16, 8, 3, 3)}),
+        ("y = Conv<group=16>(x, w)", {"w": (32, 1, 3, 3)}),
+        ("s = Shape(w)\n v = ConstantOfShape(s)\n y = Conv(x, v)", {}),  # the sizes of what is fed are no numbers of it
+        ("v = ConstantOfShape(s)\n y = ConvTranspose(x, v)", {"s": np.asarray([16, 32, 3, 3])}),
         ("c = Conv(x, k)\n y = Mul(c, c)", {"k": np.ones((32, 16, 3, 3), np.float32)}),
         (
             "y = Conv(k, w)",
@@ -146,10 +181,54 @@ def test_sizes_that_only_the_run_tells(blocks):
         ),  # folded whole: nothing is left of the stand-in
     ],
 )
-def test_what_is_left_as_it_was(nodes, sizes):
+def test_what_is_left_as_it_was(nodes, sizes, blocks):
     proto = convolution(nodes, **sizes)
     assert blocked_nodes(proto) is None
     check(proto, N=4)
+
+
+@pytest.mark.parametrize("opset", [9, 10, 11, 22])
+def test_other_opsets(opset, blocks):
+    """In those below 11 what pads has other operands."""
+    proto = convolution("y = Conv(x, w, b)", w=(20, 16, 3, 3), opset=opset)
+    assert (blocked_nodes(proto) is None) is (opset < 11)
+    check(proto)
+
+
+def test_the_size_of_all_that_stands_in_is_limited(blocks, monkeypatch):
+    proto = convolution("a = Conv(x, w)\n c = Conv(x, v)\n y = Add(a, c)", extra=", float[32,16,3,3] v")
+    monkeypatch.setattr(blocking, "MAX_CODES", 32 * 16 * 9 + 32)
+    assert len(blocking.stand_in(proto).stand_ins) == 1
+    check(proto)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda node: node.input.pop(),
+        lambda node: node.attribute.append(onnx.helper.make_attribute("group", 1.0)),
+        lambda node: node.attribute.append(onnx.helper.make_attribute("strides", 1)),
+        lambda node: node.output.append(node.output[0]),
+    ],
+)
+def test_what_no_convolution_has_is_left_to_onnxruntime(spoil):
+    proto = convolution("y = ConvTranspose(x, w)", w=(16, 32, 3, 3))
+    spoil(proto.graph.node[0])
+    with pytest.raises(gradgen.GradientError, match="onnxruntime does not load the model"):
+        gradgen.compile(proto, cache=False)
+
+
+def test_what_does_not_load_in_blocks_is_loaded_as_it_was(blocks, monkeypatch):
+    monkeypatch.setattr(session, "_blocked", lambda proto: b"no model")
+    check(convolution("y = Conv(x, w)"))
+
+
+def test_no_room_for_the_optimised_model(blocks, monkeypatch):
+    def refuse(*args, **settings):
+        raise FileNotFoundError("no folder for temporary files")
+
+    monkeypatch.setattr(session.tempfile, "TemporaryDirectory", refuse)
+    check(convolution("y = Conv(x, w)"))
 
 
 def test_other_element_types_are_left_as_they_were():
@@ -169,18 +248,21 @@ def test_names_that_a_model_has_already(blocks):
     proto = convolution("y = Conv(x, stand_in, order)")
     for value in proto.graph.input[1:]:
         value.name = {"w": "stand_in", "b": "order"}[value.name]
+    assert "Conv" in blocked_nodes(proto)
     check(proto)
 
 
 def test_subgraphs_see_the_weights(blocks):
     branches = [f"{n} = {n[0]}g () => (float[4,32,14,14] {n[0]}) {{ {n[0]} = Conv(x, {v}) }}" for n, v in
                 (("then_branch", "w"), ("else_branch", "v"))]  # fmt: skip
-    nodes = f"v = Neg(w)\n a = Conv(x, v)\n i = If<{', '.join(branches)}>(c)\n y = Add(a, i)"
+    nodes = f"v = Neg(w)\n a = Conv(x, v)\n i = If<{', '.join(branches)}>(c)\n y = Mul(a, i)"
     proto = convolution(nodes, extra=", bool c")
     assert "Conv" in blocked_nodes(proto)
     for chosen in (True, False):
         feeds = {**arrays(proto), "c": np.asarray(chosen)}
-        np.testing.assert_allclose(gradgen.compile(proto, cache=False)(**feeds)["y"], plain(proto, feeds)[0], atol=1e-4)
+        expected = plain(proto, feeds)[0]
+        found = gradgen.compile(proto, cache=False)(**feeds)["y"]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("input_too", [False, True])
@@ -191,6 +273,9 @@ def test_a_step_of_training(input_too, blocks):
     primal = convolution(nodes, v=weights)
     model = gradgen.value_and_grad(primal, wrt=["w", "b", "v"] + ["x"] * input_too)
     step = gradgen.compile(model, feed="v", threads=1, cache=False)
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model)
+    assert blocked_nodes(proto).count("Conv") >= 2 + input_too
     feeds = arrays(primal)
     found = step(**feeds, v=weights)
     for name, value in zip(found, plain(model, feeds), strict=True):
@@ -216,11 +301,11 @@ def test_the_kept_model_is_blocked_too(tmp_path, blocks):
 
 
 def optimised(proto: onnx.ModelProto, tmp_path) -> tuple[onnx.ModelProto, list[blocking.StandIn]]:
-    model, stand_ins = blocking.stand_in(proto)
+    prepared = blocking.stand_in(proto)
     options = session.options(1, False)
     options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
-    onnxruntime.InferenceSession(model.SerializeToString(), options, disabled_optimizers=list(blocking.FUSIONS))
-    return onnx.load(options.optimized_model_filepath), stand_ins
+    onnxruntime.InferenceSession(prepared.model.SerializeToString(), options, disabled_optimizers=prepared.disabled)
+    return onnx.load(options.optimized_model_filepath), prepared.stand_ins
 
 
 def kernel_of(proto: onnx.ModelProto) -> onnx.TensorProto:

@@ -104,6 +104,28 @@ def test_changes_in_place_are_seen():
     np.testing.assert_array_equal(step(x, B)["y"], 3 * X @ WEIGHT + B)
 
 
+def test_an_array_that_lies_otherwise_than_before_is_bound_anew():
+    step = gradgen.compile(model("g (float[A,B] x) => (float[A,B] y) { y = Add(x, x) }"))
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.testing.assert_array_equal(step(x)["y"], 2 * x)
+    x.shape = (6, 2)
+    np.testing.assert_array_equal(step(x)["y"], 2 * x)
+    square = np.arange(9, dtype=np.float32).reshape(3, 3)
+    np.testing.assert_array_equal(step(square)["y"], 2 * square)
+    turned = np.lib.stride_tricks.as_strided(square, strides=square.strides[::-1])
+    np.testing.assert_array_equal(step(turned)["y"], 2 * turned)
+
+
+def test_a_call_after_one_that_failed():
+    step = gradgen.compile(model("g (float[A] x, float[B] z) => (float[A] y) { y = Add(x, z) }"))
+    x, z = np.ones(4, np.float32), np.full(4, 2, np.float32)
+    np.testing.assert_array_equal(step(x, z)["y"], [3] * 4)
+    for wrong in ({"x": x, "z": np.ones(3, np.float32)}, {"x": x, "z": np.ones((4, 1), np.float32)}, {"x": x}):
+        with pytest.raises(gradgen.GradientError):
+            step(**wrong)
+        np.testing.assert_array_equal(step(x=x, z=z)["y"], [3] * 4)
+
+
 def test_sizes_may_change_between_calls():
     step = gradgen.compile(linear())
     for rows in (4, 1, 0, 7, 4):
@@ -197,6 +219,13 @@ def test_another_model_has_another_entry(scratch_cache):
     assert len(kept(folder)) == 2
 
 
+def test_another_way_of_blocking_has_another_entry(scratch_cache, monkeypatch):
+    gradgen.compile(linear())
+    monkeypatch.setattr(session.blocking, "VERSION", session.blocking.VERSION + 1)
+    gradgen.compile(linear())
+    assert len(list(session.cache_folder().glob("*.onnx"))) == 2
+
+
 def test_a_damaged_entry_is_made_again(scratch_cache):
     folder = scratch_cache / "kept"
     gradgen.compile(linear(), cache=folder)
@@ -251,6 +280,7 @@ def test_options_reach_the_session():
     assert options.intra_op_num_threads == 1
     assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
     assert options.get_session_config_entry("session.force_spinning_stop") == "1"
+    assert not options.enable_mem_pattern
     assert isinstance(step.session, onnxruntime.InferenceSession)
     assert "x: (float)['N', 3]" in repr(step)
 
@@ -275,7 +305,7 @@ def convolutions(feed: bool) -> list[str]:
 
 
 @pytest.mark.parametrize("feed", [False, True])
-def test_channels_are_blocked_for_constant_weights_alone(feed):
+def test_channels_are_blocked_for_constant_weights_alone_where_few_places_read_them(feed):
     domains = convolutions(feed)
     if not feed and "com.microsoft.nchwc" not in domains:
         pytest.skip("onnxruntime has no blocked layout of channels on this processor")

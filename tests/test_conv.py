@@ -279,13 +279,28 @@ def test_the_separable_form_in_a_large_batch(kernel: list[int], attributes: dict
     ],
     ids=str,
 )
-@pytest.mark.parametrize("stated", [True, False])
-def test_the_form_by_tiles(image: list[int], kernel: list[int], pads: list[int], stated: bool) -> None:
+@pytest.mark.parametrize("unknown", [0, 1, 2])
+def test_the_form_by_tiles(image: list[int], kernel: list[int], pads: list[int], unknown: int) -> None:
+    """Of so many axes of the image in front the sizes are not stated."""
     shapes = {"X": image, "W": kernel, "B": kernel[:1]}
-    primal = build("Conv", shapes if stated else {**shapes, "X": ["N", *image[1:]]}, pads=pads)
+    primal = build("Conv", {**shapes, "X": [*"NC"[:unknown], *image[unknown:]]}, pads=pads)
     model = derivative(primal)
     assert any("conv_vjp__winograd" in n.name for n in model.graph.node)
-    compare(primal, model, shapes)
+    steps = [
+        a.ints for n in model.graph.node if n.op_type == "ConvTranspose" for a in n.attribute if a.name == "strides"
+    ]
+    assert any(len(s) == len(image) - 1 for s in steps) is (min(kernel[:2]) >= 128)
+    results = compare(primal, model, shapes)
+    # Of so many elements each is held to a formula of its own.
+    rng = np.random.default_rng(11)
+    x = rng.uniform(-1, 1, image).astype(np.float32).astype(np.float64)
+    rng.uniform(-1, 1, kernel), rng.uniform(-1, 1, kernel[:1])
+    sides = [(0, 0), (0, 0), *zip(pads[: len(pads) // 2], pads[len(pads) // 2 :], strict=True)]
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, sides), kernel[2:], axis=tuple(range(2, x.ndim)))
+    ct = rng.uniform(-1, 1, (image[0], kernel[0], *windows.shape[2 : x.ndim])).astype(np.float32)
+    axes = [0, *range(2, x.ndim)]
+    expected = np.tensordot(ct.astype(np.float64), windows, (axes, axes))
+    np.testing.assert_allclose(results["grad_W"], expected, rtol=0, atol=3e-6 * max(np.abs(expected).max(), 1e-9))
 
 
 @pytest.mark.parametrize(

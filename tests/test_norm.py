@@ -236,6 +236,32 @@ def test_instance_normalization_with_a_scale_of_one_saves_its_statistics(shape, 
     np.testing.assert_allclose(found["y"].reshape(normal.shape), normal, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("batch", [2, "N"])
+def test_what_is_saved_has_derivatives_too(batch):
+    """Tangents and second derivatives, against differences of the gradient by the formula."""
+    model = node_model("InstanceNormalization", {"x": (batch, 3, 8), "scale": [3], "bias": [3]})
+    del model.graph.input[1:]
+    for name, number in (("scale", 1), ("bias", 0)):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.full(3, number, np.float32), name))
+    rng = np.random.default_rng(1)
+    x, v, ct = (rng.standard_normal((2, 3, 8)).astype(np.float32) for _ in range(3))
+
+    def gradient(at):
+        return layer_formula(at, np.ones(8), ct)[0].reshape(x.shape)
+
+    step = 1e-5
+    want = (gradient(x.astype(np.float64) + step * v) - gradient(x.astype(np.float64) - step * v)) / (2 * step)
+    once = gradgen.vjp(model, wrt=["x"], of=["y"])
+    twice = gradgen.jvp(once, wrt=["x"], of=["grad_x"])
+    feeds = dict(zip([i.name for i in twice.graph.input], (x, ct, v), strict=True))
+    found = Evaluator(twice, strict=True)(feeds)
+    np.testing.assert_allclose(found[twice.graph.output[-1].name], want, rtol=0, atol=2e-5 * np.abs(want).max())
+    tangent = gradgen.jvp(model, wrt=["x"], of=["y"])
+    found = Evaluator(tangent, strict=True)(dict(zip([i.name for i in tangent.graph.input], (x, v), strict=True)))
+    inner = float((found[tangent.graph.output[-1].name] * ct).sum())
+    assert abs(inner - float((gradient(x) * v).sum())) <= 1e-5 * np.abs(gradient(x) * v).sum()
+
+
 @pytest.mark.parametrize(("scale", "bias"), [(2, 0), (1, 1), (None, 0)])
 def test_instance_normalization_with_another_scale_stays(scale, bias):
     model = node_model("InstanceNormalization", {"x": (2, 3, 8), "scale": [3], "bias": [3]})

@@ -1,4 +1,4 @@
-"""Minimal filtering: products of tiles in place of those of all places and taps, for kernels of three taps an axis.
+"""Winograd convolution: products of tiles in place of those of all places and taps, for kernels of three taps an axis.
 
 A tile of two results reads four places of the image. With the matrices below y = Aᵀ[(G·w) ⊙ (Bᵀ·x)] along each axis:
 four products for six. (S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin and S. Gray, Fast Algorithms
@@ -22,7 +22,7 @@ _RESULT = np.asarray([[1, 1, 1, 0], [0, 1, -1, -1]], np.float32)  # Aᵀ
 
 
 class Tiles:
-    """The tiles of a convolution of stride 1 over an image of known sizes.
+    """The tiles of a convolution of stride 1, in one group, of float32 images of known sizes in space.
 
     Args:
         X: the images, the first operand of the convolution.
@@ -33,7 +33,8 @@ class Tiles:
     def __init__(self, X: Any, W: Any, pads: Sequence[int]):
         number, _, *sizes = X.shape
         self.X, self.W, self.rank = X, W, len(sizes)
-        # onnxruntime refuses sizes of 0 in space, and the images lie side by side there: one more of zeros counts as none.
+        # onnxruntime refuses sizes of 0 in space, and the images lie side by side there. One more of zeros changes no sum;
+        # it costs what an image costs.
         self.spare = not (isinstance(number, int) and number > 0)
         begin, end = pads[: self.rank], pads[self.rank :]
         results = [n + p + q - TAPS + 1 for n, p, q in zip(sizes, begin, end, strict=True)]
@@ -47,7 +48,7 @@ class Tiles:
 
     def of_image(self) -> Any:
         """Bᵀ·x of each tile, [points, channels, tiles of the batch]."""
-        return self._transformed(self.X, self.X.shape[1:], _IMAGE, self.pads)
+        return self._transformed(self.X, (self.W.shape[1], *self.X.shape[2:]), _IMAGE, self.pads)
 
     def of_result(self, ct: Any) -> Any:
         """A·ct of each tile, [points, channels, tiles of the batch]."""
