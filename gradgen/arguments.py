@@ -55,7 +55,7 @@ def check_switches(**given: Any) -> None:
 def check_threads(threads: Any) -> None:
     """Refuse what is no number of threads, with a GradientError; 0 and None leave it to onnxruntime."""
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, Integral) or threads < 0):
-        raise GradientError(f"threads is a whole number from 1 on, or None for one a core, not {threads!r}")
+        raise GradientError(f"threads is a whole number from 1 on, or 0 or None for one for each core, not {threads!r}")
 
 
 def check_cache(cache: Any) -> None:

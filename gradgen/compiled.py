@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import math
 import os
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ import onnxruntime as ort
 
 from gradgen.arguments import check_cache, check_switches, check_threads, existing_file, is_path, name_list
 from gradgen.engine.external import noted_base
+from gradgen.engine.knowledge import CONSTANT_MARK
 from gradgen.errors import GradientError
 from gradgen.session import open_session
 
@@ -75,7 +77,8 @@ class Compiled:
     Results are written into memory that is used again once nobody holds the arrays of an earlier call, or a view of
     them: in a loop that feeds results back, two buffers take turns, and an output never lies on an input's memory.
 
-    A call is not safe from several threads at once; compile the model once for each (the second load is from the cache).
+    A call waits for one that another thread has begun; to run several at once, compile the model once for each thread
+    (the second load is from the cache).
 
     Attributes:
         inputs: names of the inputs, in the order of positional arguments.
@@ -91,6 +94,7 @@ class Compiled:
         self._defaults = dict(defaults or {})
         self._plain = all(kind in DTYPES for kind, _ in (*self._inputs.values(), *self._outputs.values()))
         self._binding = session.io_binding()
+        self._running = threading.Lock()
         # The arrays that inputs are bound to, and how these lay then: all of that can be changed in place.
         self._bound: dict[str, np.ndarray] = {}
         self._layouts: dict[str, tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...]]] = {}
@@ -114,13 +118,14 @@ class Compiled:
             GradientError: for inputs that are missing, unknown, given twice, or of another type or shape; and with
                 onnxruntime's message where it fails.
         """
-        feeds = self._feeds(arrays, named)
-        try:
-            if self._plain:
-                return self._run_bound(feeds)
-            return dict(zip(self.outputs, self.session.run(self.outputs, feeds), strict=True))
-        except (RuntimeError, ValueError) as error:
-            raise GradientError(f"onnxruntime: {error}") from error
+        with self._running:
+            feeds = self._feeds(arrays, named)
+            try:
+                if self._plain:
+                    return self._run_bound(feeds)
+                return dict(zip(self.outputs, self.session.run(self.outputs, feeds), strict=True))
+            except (RuntimeError, ValueError) as error:
+                raise GradientError(f"{self._disagreement(feeds)}onnxruntime: {error}") from error
 
     def __repr__(self) -> str:
         def show(values: Mapping[str, tuple[str, Dims]]) -> str:
@@ -142,6 +147,20 @@ class Compiled:
             raise GradientError(f"{'; '.join(problems)}; the inputs are {', '.join(self.inputs)}")
         return {n: self._array(n, given[n]) if self._plain else given[n] for n in self.inputs}
 
+    def _disagreement(self, feeds: Mapping[str, Any]) -> str:
+        """The sizes that inputs give to one name, where these differ, which onnxruntime does not check."""
+        sizes: dict[str, dict[int, str]] = {}
+        for name, array in feeds.items():
+            for dim, size in zip(self._inputs[name][1], np.shape(array), strict=False):
+                if isinstance(dim, str):
+                    sizes.setdefault(dim, {}).setdefault(size, name)
+        found = {
+            dim: ", ".join(f"{size} in '{name}'" for size, name in given.items())
+            for dim, given in sizes.items()
+            if len(given) > 1
+        }
+        return "".join(f"'{dim}' is {given}; " for dim, given in found.items())
+
     def _array(self, name: str, value: Any) -> np.ndarray:
         kind, shape = self._inputs[name]
         dtype = DTYPES[kind]
@@ -156,7 +175,9 @@ class Compiled:
         if array.dtype != dtype:
             if not np.can_cast(array.dtype, dtype, "same_kind") and array.size:
                 raise GradientError(f"input '{name}' is of {np.dtype(dtype)}, and the array of {array.dtype}")
-            array = array.astype(dtype)
+            given, array = array, array.astype(dtype)
+            if array.dtype.kind in "iu" and given.dtype.kind in "iu" and not np.array_equal(array, given):
+                raise GradientError(f"input '{name}' is of {array.dtype}, and the array holds numbers beyond that")
         if len(shape) != array.ndim or any(
             isinstance(d, int) and d != n for d, n in zip(shape, array.shape, strict=True)
         ):
@@ -259,10 +280,12 @@ def _make_inputs(proto: onnx.ModelProto, patterns: list[str], base: Path | None)
     """Make the initializers that calls pass inputs, all other ones constants; returns the stored values of the former."""
     graph = proto.graph
     stored = {t.name: t for t in graph.initializer}
-    chosen = {n for n in stored if any(fnmatch.fnmatchcase(n, p) for p in patterns)}
+    # Constants that gradgen has added are the model's own workings: a glob does not mean them.
+    own = {n: t for n, t in stored.items() if not any(p.key == CONSTANT_MARK for p in t.metadata_props)}
+    chosen = {n for n in own if any(fnmatch.fnmatchcase(n, p) for p in patterns)}
     for pattern in patterns:
-        if not any(fnmatch.fnmatchcase(n, pattern) for n in stored):
-            raise GradientError(f"feed: no initializer is called '{pattern}'; there are {', '.join(stored) or 'none'}")
+        if not any(fnmatch.fnmatchcase(n, pattern) for n in own):
+            raise GradientError(f"feed: no initializer is called '{pattern}'; there are {', '.join(own) or 'none'}")
     listed = {i.name for i in graph.input}
     kept = [i for i in graph.input if i.name not in stored or i.name in chosen]
     kept += [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import numpy as np
 import onnx
@@ -124,6 +125,47 @@ def test_a_call_after_one_that_failed():
         with pytest.raises(gradgen.GradientError):
             step(**wrong)
         np.testing.assert_array_equal(step(x=x, z=z)["y"], [3] * 4)
+
+
+def test_calls_from_several_threads_wait_for_each_other():
+    step = gradgen.compile(model("g (float[A] x) => (float[A] y) { y = Add(x, x) }"))
+    wrong = []
+
+    def call(number):
+        for _ in range(300):
+            found = step(np.full(64, number, np.float32))["y"].copy()
+            if not (found == 2 * number).all():
+                wrong.append(found)
+
+    threads = [threading.Thread(target=call, args=[n]) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_integers_that_do_not_fit_are_refused():
+    step = gradgen.compile(model("g (int32[2] x) => (int32[2] y) { y = Add(x, x) }"))
+    np.testing.assert_array_equal(step(np.array([1, 2**30 - 1]))["y"], [2, 2**31 - 2])
+    with pytest.raises(gradgen.GradientError, match="'x' is of int32, and the array holds numbers beyond that"):
+        step([1, 2**32 + 5])
+
+
+def test_sizes_that_disagree_are_named():
+    step = gradgen.compile(
+        model("g (float[N] x, float[N] z, float[M] w) => (float[N] y) { a = Add(x, z)\n y = Add(a, w) }")
+    )
+    with pytest.raises(gradgen.GradientError, match="^'N' is 4 in 'x', 3 in 'z'; onnxruntime: "):
+        step(*(np.ones(n, np.float32) for n in (4, 3, 1)))
+
+
+def test_globs_of_what_is_fed_pass_over_constants_of_gradgens_own():
+    gradient = gradgen.value_and_grad(linear(), wrt=["w"], reduce="sum")
+    assert len(gradient.graph.initializer) > 1
+    assert gradgen.compile(gradient, feed="*").inputs == ["x", "b", "w"]
+    with pytest.raises(gradgen.GradientError, match="no initializer is called 'v'; there are w$"):
+        gradgen.compile(gradient, feed="v")
 
 
 def test_sizes_may_change_between_calls():
