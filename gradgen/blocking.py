@@ -275,7 +275,7 @@ def restore(optimised: onnx.ModelProto, stand_ins: list[StandIn], outputs: int) 
     for name, value in list(graph.initializers.items()):
         numbers = _numbers(value)
         if numbers is not None and _bits(numbers) in firsts:
-            if value.uses():
+            if value.uses() or value.is_graph_output():
                 return None
             del graph.initializers[name]
     graph.sort()

@@ -23,6 +23,7 @@ from gradgen.errors import GradientError
 from gradgen.session import open_session
 
 Dims = list[Any]
+Layout = tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...], int]
 ALIGNMENT = 64
 # So many buffers of an output are remembered: the one that is held, and the one that is written meanwhile.
 BUFFERS = 2
@@ -97,7 +98,7 @@ class Compiled:
         self._running = threading.Lock()
         # The arrays that inputs are bound to, and how these lay then: all of that can be changed in place.
         self._bound: dict[str, np.ndarray] = {}
-        self._layouts: dict[str, tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...]]] = {}
+        self._layouts: dict[str, Layout] = {}
         # The shapes of inputs by which the sizes of outputs were found last, these, and the memory they are bound to.
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._results: dict[str, tuple[np.dtype[Any], tuple[int, ...], int] | None] = {}
@@ -187,15 +188,18 @@ class Compiled:
     def _run_bound(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         binding = self._binding
         for name, array in feeds.items():
-            layout = (array.dtype, array.shape, array.strides)
+            layout = _layout(array)
             if self._bound.get(name) is not array or self._layouts[name] != layout:
-                binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+                binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, layout[-1])
                 self._bound[name], self._layouts[name] = array, layout
         shapes = {name: array.shape for name, array in feeds.items()}
         if shapes != self._shapes or not self._results:
             self._shapes, self._results = shapes, self._sizes(shapes)
         results: dict[str, np.ndarray] = {}
         for name, known in self._results.items():
+            if name in feeds:  # onnxruntime leaves the memory of such an output as it is
+                results[name] = feeds[name].copy()
+                continue
             if known is None:
                 binding.bind_output(name, "cpu")
                 continue
@@ -259,6 +263,11 @@ class _Buffer:
         whole = np.frombuffer(self._memory, dtype, self.size // dtype.itemsize, self._offset)
         self._lent = weakref.ref(whole)
         return whole.reshape(shape)
+
+
+def _layout(array: np.ndarray) -> Layout:
+    """How an array lies: its type, shape and strides, and the address of its memory."""
+    return array.dtype, array.shape, array.strides, array.__array_interface__["data"][0]
 
 
 def _read(model: Any) -> tuple[onnx.ModelProto, Path | None]:

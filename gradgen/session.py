@@ -166,6 +166,8 @@ def _make(content: bytes, kept: Path | None, chosen: ort.SessionOptions, disable
         chosen.optimized_model_filepath = scratch
         session = _create(content, chosen, disabled)
         os.replace(scratch, kept)
+    except OSError:  # what is there cannot be replaced
+        return session
     finally:
         Path(scratch).unlink(missing_ok=True)
     _prune(kept)

@@ -144,6 +144,22 @@ def test_what_nothing_can_change_onnxruntime_still_folds(blocks):
     check(proto)
 
 
+def test_a_cotangent_that_is_a_constant_is_a_kernel_that_onnxruntime_computes(blocks):
+    """Of a sum it is ones, and through a convolution with weights that are fed a kernel that is fed."""
+    kernel = np.random.default_rng(1).standard_normal((16, 16, 3, 3)).astype(np.float32)
+    primal = convolution("c = Conv<group=16>(x, w)\n y = Conv(c, k)", w=(16, 1, 3, 3), k=kernel)
+    for frozen in (True, False):
+        check(gradgen.value_and_grad(primal, wrt=["w", "k"][: 2 - frozen], reduce="sum"))
+
+
+def test_a_constant_output_that_a_stand_in_could_be(tmp_path, blocks):
+    found, stand_ins = optimised(convolution("y = Conv(x, w)"), tmp_path)
+    kernel = kernel_of(found)
+    found.graph.output.insert(0, onnx.helper.make_tensor_value_info("given", 1, [1]))
+    found.graph.initializer.append(numpy_helper.from_array(numpy_helper.to_array(kernel).ravel()[:1], "given"))
+    assert blocking.restore(found, stand_ins, 2) is None
+
+
 def test_weights_that_are_read_twice_are_ordered_once(blocks):
     proto = convolution("a = Conv(x, w)\n c = Neg(x)\n d = Conv(c, w)\n y = Add(a, d)")
     nodes = onnx.load_model_from_string(session._blocked(proto)).graph.node

@@ -117,6 +117,27 @@ def test_an_array_that_lies_otherwise_than_before_is_bound_anew():
     np.testing.assert_array_equal(step(turned)["y"], 2 * turned)
 
 
+def test_memory_that_has_moved_is_bound_anew():
+    step = gradgen.compile(model("g (float[A] x) => (float[A] y) { y = Neg(x) }"))
+    x = np.arange(4, dtype=np.float32)
+    np.testing.assert_array_equal(step(x)["y"], -x)
+    x.resize(1 << 20, refcheck=False)
+    x.resize(4, refcheck=False)
+    x[:] = 9
+    np.testing.assert_array_equal(step(x)["y"], -x)
+
+
+def test_an_output_that_is_an_input():
+    proto = model("g (float[A] x) => (float[A] x, float[A] y) { y = Neg(x) }")
+    step = gradgen.compile(proto)
+    x = np.arange(4, dtype=np.float32)
+    for _ in range(2):
+        found = step(x)
+        np.testing.assert_array_equal(found["x"], x)
+        np.testing.assert_array_equal(found["y"], -x)
+        assert list(found) == ["x", "y"] and not np.shares_memory(found["x"], x)
+
+
 def test_a_call_after_one_that_failed():
     step = gradgen.compile(model("g (float[A] x, float[B] z) => (float[A] y) { y = Add(x, z) }"))
     x, z = np.ones(4, np.float32), np.full(4, 2, np.float32)
@@ -283,6 +304,14 @@ def test_the_default_folder_and_none(scratch_cache):
     assert not kept(scratch_cache)
     gradgen.compile(linear())
     assert len(kept(session.cache_folder())) == 1 and session.cache_folder().is_relative_to(scratch_cache)
+
+
+def test_a_place_that_cannot_be_written_is_no_error(scratch_cache):
+    gradgen.compile(linear())
+    (kept,) = session.cache_folder().glob("*.onnx")
+    kept.unlink()
+    kept.mkdir()
+    np.testing.assert_array_equal(gradgen.compile(linear())(X, B)["y"], X @ WEIGHT + B)
 
 
 def test_a_folder_that_cannot_be_made_is_no_error(scratch_cache):

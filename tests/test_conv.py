@@ -256,6 +256,15 @@ def test_the_separable_form(kernel: list[int], attributes: dict[str, Any]) -> No
      ([4, 2], {"pads": [3, 0, 2, 1], "strides": [1, 2], "dilations": [2, 3]})],
     ids=str,
 )  # fmt: skip
+@pytest.mark.parametrize("batch", [0, "N"])
+def test_the_separable_form_of_no_images(batch: int | str) -> None:
+    shapes = {"X": [0, 4, 24, 6], "W": [2, 4, 3, 3]}
+    primal = build("Conv", {**shapes, "X": [batch, 4, 24, 6]}, pads=[1, 1, 1, 1])
+    model = derivative(primal)
+    assert any("conv_vjp__separable" in n.name for n in model.graph.node)
+    assert not compare(primal, model, shapes)["grad_W"].any()
+
+
 def test_the_separable_form_in_a_large_batch(kernel: list[int], attributes: dict[str, Any]) -> None:
     shapes = {"X": [16, 4, 15, 70], "W": [3, 4, *kernel], "B": [3]}
     primal = build("Conv", shapes, **attributes)
@@ -322,6 +331,14 @@ def test_each_channel_alone(image: list[int], kernel: list[int], attributes: dic
     primal = build("Conv", shapes, group=image[1], **attributes)
     model = derivative(primal)
     assert any("conv_vjp__depthwise" in n.name for n in model.graph.node)
+    compare(primal, model, shapes)
+
+
+def test_tiles_of_a_kernel_whose_sizes_an_attribute_states() -> None:
+    shapes = {"X": [2, 32, 6, 6], "W": [64, 32, 3, 3]}
+    primal = build("Conv", {**shapes, "W": [64, 32, "h", "w"]}, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    model = derivative(primal)
+    assert any("conv_vjp__winograd" in n.name for n in model.graph.node)
     compare(primal, model, shapes)
 
 

@@ -176,15 +176,25 @@ def conv_vjp__separable(dY, X, W, *, kernel_shape, strides, pads, dilations):
     this row reads, and B holds X once for each column: fewer copies than im2col's one for each tap.
     """
     (rows, columns), (step, spread), count = kernel_shape, dilations, W.shape[0]
+    tall, across = X.shape[2] + pads[0] + pads[2], X.shape[3]
+
+    def flattened(x: Any, channels: int, height: int) -> Any:
+        """x with one axis of places; Reshape finds no size in a batch of none, so it is told what is known."""
+        if not isinstance(across, int):
+            return op.Reshape(x, [0, channels, -1])
+        return op.Reshape(
+            x, [-1, channels, height * ((across + pads[1] + pads[3] - (columns - 1) * spread - 1) // strides[1] + 1)]
+        )
+
     # What is behind one copy and what is in front of the next add up to the same number of zeros everywhere.
-    flat = op.Reshape(dY, [0, count, -1])
+    flat = flattened(dY, count, tall - (rows - 1) * step)
     width = op.Mul(op.Shape(dY, start=3), np.asarray([rows * step]))
     gap = op.Expand(op.CastLike(0.0, X), op.Concat(op.Shape(dY, end=2), width, axis=0), _fold=False)
-    A = op.Reshape(op.Concat(flat, *[gap, flat] * (rows - 1), axis=2), [0, count * rows, -1])
+    A = flattened(op.Concat(flat, *[gap, flat] * (rows - 1), axis=2), count * rows, tall)
     beside = np.eye(columns, dtype=np.float32).reshape(columns, 1, 1, columns)
     B = op.Conv(X, tiled(op.CastLike(beside, X), X.shape[1]), group=X.shape[1], kernel_shape=[1, columns],
                 strides=[1, strides[1]], pads=pads, dilations=[1, spread])  # fmt: skip
-    product = sum_over_batch(op.MatMul(op.Reshape(B, [0, B.shape[1], -1]), swap(A)))
+    product = sum_over_batch(op.MatMul(flattened(B, B.shape[1], tall), swap(A)))
     dW = op.Transpose(op.Reshape(product, [-1, columns, count, rows]), perm=[2, 0, 3, 1])
     windows = {"strides": strides, "dilations": dilations, "pads": pads}
     return _scatter(dY, X, W, kernel_shape, windows, 1), dW, channel_sum(dY, X)

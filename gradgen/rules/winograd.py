@@ -59,7 +59,7 @@ class Tiles:
         """Gᵀ of the products of the tiles, in the shape of the kernel."""
         products = op.MatMul(results, op.Transpose(images, perm=[0, 2, 1]))
         found = op.MatMul(self._power(_KERNEL.T), op.Reshape(products, [self.points, -1]))
-        return op.Reshape(op.Transpose(found, perm=[1, 0]), self.W.shape)
+        return op.Reshape(op.Transpose(found, perm=[1, 0]), [*self.W.shape[:2], *[TAPS] * self.rank])
 
     def image_cotangent(self, results: Any) -> Any:
         """B of the tiles' products with the kernel, summed where they overlap."""
