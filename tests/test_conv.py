@@ -256,6 +256,14 @@ def test_the_separable_form(kernel: list[int], attributes: dict[str, Any]) -> No
      ([4, 2], {"pads": [3, 0, 2, 1], "strides": [1, 2], "dilations": [2, 3]})],
     ids=str,
 )  # fmt: skip
+def test_the_separable_form_in_a_large_batch(kernel: list[int], attributes: dict[str, Any]) -> None:
+    shapes = {"X": [16, 4, 15, 70], "W": [3, 4, *kernel], "B": [3]}
+    primal = build("Conv", shapes, **attributes)
+    model = derivative(primal)
+    assert any("conv_vjp__separable" in n.name for n in model.graph.node)
+    compare(primal, model, shapes)
+
+
 @pytest.mark.parametrize("batch", [0, "N"])
 def test_the_separable_form_of_no_images(batch: int | str) -> None:
     shapes = {"X": [0, 4, 24, 6], "W": [2, 4, 3, 3]}
@@ -263,14 +271,6 @@ def test_the_separable_form_of_no_images(batch: int | str) -> None:
     model = derivative(primal)
     assert any("conv_vjp__separable" in n.name for n in model.graph.node)
     assert not compare(primal, model, shapes)["grad_W"].any()
-
-
-def test_the_separable_form_in_a_large_batch(kernel: list[int], attributes: dict[str, Any]) -> None:
-    shapes = {"X": [16, 4, 15, 70], "W": [3, 4, *kernel], "B": [3]}
-    primal = build("Conv", shapes, **attributes)
-    model = derivative(primal)
-    assert any("conv_vjp__separable" in n.name for n in model.graph.node)
-    compare(primal, model, shapes)
 
 
 @pytest.mark.parametrize(
