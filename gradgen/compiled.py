@@ -166,11 +166,7 @@ class Compiled:
         kind, shape = self._inputs[name]
         dtype = DTYPES[kind]
         bound = self._bound.get(name)
-        if (
-            bound is not None
-            and value is bound
-            and self._layouts.get(name) == (bound.dtype, bound.shape, bound.strides)
-        ):
+        if bound is not None and value is bound and self._layouts[name] == _layout(bound):
             return bound  # as it was at the last call
         array = np.asarray(value)
         if array.dtype != dtype:
