@@ -23,7 +23,7 @@ from gradgen.errors import GradientError
 from gradgen.session import open_session
 
 Dims = list[Any]
-Layout = tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...], int]
+Layout = tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...]]
 ALIGNMENT = 64
 # So many buffers of an output are remembered: the one that is held, and the one that is written meanwhile.
 BUFFERS = 2
@@ -186,7 +186,7 @@ class Compiled:
         for name, array in feeds.items():
             layout = _layout(array)
             if self._bound.get(name) is not array or self._layouts[name] != layout:
-                binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, layout[-1])
+                binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
                 self._bound[name], self._layouts[name] = array, layout
         shapes = {name: array.shape for name, array in feeds.items()}
         if shapes != self._shapes or not self._results:
@@ -262,8 +262,8 @@ class _Buffer:
 
 
 def _layout(array: np.ndarray) -> Layout:
-    """How an array lies: its type, shape and strides, and the address of its memory."""
-    return array.dtype, array.shape, array.strides, array.__array_interface__["data"][0]
+    """How an array lies: its type, shape and strides."""
+    return array.dtype, array.shape, array.strides
 
 
 def _read(model: Any) -> tuple[onnx.ModelProto, Path | None]:
