@@ -1,10 +1,10 @@
-"""The orders in which onnxruntime lays out a convolution's weights, as steps that bring weights into them."""
+"""What stands in for a convolution's weights, and the orders in which onnxruntime lays it out, as steps into them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,14 +14,25 @@ Step = tuple[str, list[int]]
 BLOCKS = (16, 8, 4, 32)
 
 
-class Coded(Protocol):
-    """What stands in for a weight; see gradgen.blocking.StandIn."""
+@dataclass(frozen=True)
+class StandIn:
+    """A constant that stands in for a weight or a bias.
+
+    Attributes:
+        value: the name of what it stands in for.
+        code: its numbers, in the order of `value`.
+        flipped: whether `value` is the kernel of a transposed convolution, and the constant that of the convolution that
+            computes the same: flipped in space, the channels of operand and result exchanged.
+    """
+
+    value: str
+    code: np.ndarray
+    flipped: bool = False
 
     @property
-    def code(self) -> np.ndarray: ...
-
-    @property
-    def flipped(self) -> bool: ...
+    def first(self) -> int:
+        """The bits of the constant's first number, which is the first in each order."""
+        return int((self.code[0, 0, -1, -1] if self.flipped else self.code.flat[0]).view(np.int32))
 
 
 def apply(steps: list[Step], array: np.ndarray) -> np.ndarray:
@@ -39,12 +50,12 @@ def apply(steps: list[Step], array: np.ndarray) -> np.ndarray:
     return array
 
 
-def orders(coded: Coded, result: tuple[int, ...]) -> Iterator[list[Step]]:
+def orders(stand_in: StandIn, result: tuple[int, ...]) -> Iterator[list[Step]]:
     """The orders, from that of the weights as they are fed, in which they may be found in the shape `result`.
 
     They begin with the order that a plain convolution reads. Channels are filled up with zeros to whole blocks.
     """
-    shape, flipped = coded.code.shape, coded.flipped
+    shape, flipped = stand_in.code.shape, stand_in.flipped
     if len(shape) != len(result):
         return
     if len(shape) == 1:

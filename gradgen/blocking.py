@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from gradgen.blocked_orders import Step, apply, orders
+from gradgen.blocked_orders import StandIn, Step, apply, orders
 from gradgen.engine.names import Names
 from gradgen.engine.propagation import propagated
 
@@ -40,27 +40,6 @@ ALIGNMENT = 8  # onnxruntime blocks no other number of the operand's channels, u
 # The numbers of stand-ins, as bits: float32 from one on that models hardly hold, up to 256 MB, of which there are a few
 # copies while the model is optimised.
 FIRST_CODE, MAX_CODES = 0x0123_4567, 1 << 26
-
-
-@dataclass(frozen=True)
-class StandIn:
-    """A constant that stands in for a weight or a bias.
-
-    Attributes:
-        value: the name of what it stands in for.
-        code: its numbers, in the order of `value`.
-        flipped: whether `value` is the kernel of a transposed convolution, and the constant that of the convolution that
-            computes the same: flipped in space, the channels of operand and result exchanged.
-    """
-
-    value: str
-    code: np.ndarray
-    flipped: bool = False
-
-    @property
-    def first(self) -> int:
-        """The bits of the constant's first number, which is the first in each order."""
-        return int((self.code[0, 0, -1, -1] if self.flipped else self.code.flat[0]).view(np.int32))
 
 
 @dataclass(frozen=True)

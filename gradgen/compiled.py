@@ -207,7 +207,8 @@ class Compiled:
                 self._written[name] = buffer
         self.session.run_with_iobinding(binding)
         if len(results) < len(self.outputs):
-            values = dict(zip(self.outputs, binding.get_outputs(), strict=True))
+            bound = [name for name in self.outputs if name not in feeds]
+            values = dict(zip(bound, binding.get_outputs(), strict=True))
             results = {n: results[n] if n in results else values[n].numpy() for n in self.outputs}
         return results
 

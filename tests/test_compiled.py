@@ -128,6 +128,19 @@ def test_an_output_that_is_an_input():
         assert list(found) == ["x", "y"] and not np.shares_memory(found["x"], x)
 
 
+def test_an_output_that_is_an_input_beside_one_whose_size_the_run_tells():
+    step = gradgen.compile(
+        model("g (float[A] x) => (int64[1,K] y, float[A] x, float[A] z) { y = NonZero(x)\n z = Neg(x) }")
+    )
+    for numbers in ([0, 1, 2], [3, 0], [4, 5, 6]):
+        x = np.asarray(numbers, np.float32)
+        found = step(x)
+        assert list(found) == ["y", "x", "z"]
+        np.testing.assert_array_equal(found["y"], [np.flatnonzero(x)])
+        np.testing.assert_array_equal(found["x"], x)
+        np.testing.assert_array_equal(found["z"], -x)
+
+
 def test_a_call_after_one_that_failed():
     step = gradgen.compile(model("g (float[A] x, float[B] z) => (float[A] y) { y = Add(x, z) }"))
     x, z = np.ones(4, np.float32), np.full(4, 2, np.float32)
