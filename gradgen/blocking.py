@@ -20,6 +20,7 @@ import onnx_ir as ir
 from gradgen.blocked_orders import StandIn, Step, apply, orders
 from gradgen.engine.names import Names
 from gradgen.engine.propagation import propagated
+from gradgen.runtime_forms import fed
 
 # Part of the key of what is kept on disk. To be raised with every change of what is blocked, and how: models that were
 # kept are not made again else.
@@ -120,25 +121,25 @@ def stand_in(proto: onnx.ModelProto) -> Prepared | None:
         return None
     model = ir.from_proto(propagated(proto))
     graph = model.graph
-    stand_ins, fed, changed = _StandIns(graph), _fed(graph), list[ir.Node]()
+    stand_ins, changing, changed = _StandIns(graph), fed(graph), list[ir.Node]()
     for node in list(graph):
         kernel = _kernel(node)
         if kernel is None or not stand_ins.fits(kernel):
             continue
         weights, bias = node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None
         assert weights is not None
-        if weights in fed:
+        if weights in changing:
             weights = stand_ins.weights(weights, kernel)
         elif kernel.flipped:
             if weights.const_value is None:
                 continue  # computed from constants: onnxruntime has it when it is too late
             weights = _constant(graph, stand_ins.names, kernel.flip(weights.const_value.numpy()))
-        elif bias not in fed:
+        elif bias not in changing:
             continue  # onnxruntime blocks it
-        if bias is not None and bias in fed:
+        if bias is not None and bias in changing:
             bias = stand_ins.bias(bias, kernel)
         if kernel.flipped:
-            node = _flip(graph, node, kernel, fed)
+            node = _flip(graph, node, kernel, changing)
         node.replace_input_with(1, weights)
         if bias is not None:
             node.replace_input_with(2, bias)
@@ -147,16 +148,6 @@ def stand_in(proto: onnx.ModelProto) -> Prepared | None:
         return None
     readers = [use.node.op_type for node in changed for use in node.outputs[0].uses()]
     return Prepared(ir.to_proto(model), stand_ins.made, sorted({FUSIONS[r] for r in readers if r in FUSIONS}))
-
-
-def _fed(graph: ir.Graph) -> set[ir.Value | None]:
-    """The values that something fed decides on, and not by its sizes alone."""
-    fed: set[ir.Value | None] = {value for value in graph.inputs if not value.is_initializer()}
-    for node in graph:
-        inner = any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values())
-        if node.op_type not in ("Shape", "Size") and (inner or not fed.isdisjoint(node.inputs)):
-            fed.update(node.outputs)
-    return fed - {None}
 
 
 def _kernel(node: ir.Node) -> _Kernel | None:
@@ -201,7 +192,7 @@ def _flipped_pads(node: ir.Node, kernel: _Kernel) -> list[int]:
     return [(kernel.shape[2 + i % 2] - 1) * dilations[i % 2] - p for i, p in enumerate(pads)]
 
 
-def _flip(graph: ir.Graph, node: ir.Node, kernel: _Kernel, fed: set[ir.Value | None]) -> ir.Node:
+def _flip(graph: ir.Graph, node: ir.Node, kernel: _Kernel, changing: set[ir.Value | None]) -> ir.Node:
     """Put the convolution that a transposed one is in its place, as yet with the same operands."""
     kept = [a for name, a in node.attributes.items() if name in ("group", "dilations")]
     pads = ir.AttrInt64s("pads", _flipped_pads(node, kernel))
@@ -211,8 +202,8 @@ def _flip(graph: ir.Graph, node: ir.Node, kernel: _Kernel, fed: set[ir.Value | N
     graph.insert_before(node, conv)
     ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
     graph.remove(node, safe=True)
-    if old in fed:
-        fed.add(new)
+    if old in changing:
+        changing.add(new)
     return conv
 
 

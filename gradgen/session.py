@@ -13,7 +13,7 @@ from pathlib import Path
 import onnx
 import onnxruntime as ort
 
-from gradgen import blocking
+from gradgen import blocking, runtime_forms
 from gradgen.blocking import CONVOLUTIONS
 from gradgen.engine.external import PROTO_LIMIT, stored_bytes
 from gradgen.engine.protos import all_nodes, subgraphs
@@ -68,14 +68,16 @@ def open_session(
         GradientError: with onnxruntime's message, where it does not load the model.
     """
     chosen = options(threads, spin)
-    disabled = disabled_optimisers(proto)
+    disabled, alone = disabled_optimisers(proto), threads == 1
     if stored_bytes(proto) >= PROTO_LIMIT:
         return _load(proto, chosen, disabled)
     if any(t.data_location == onnx.TensorProto.EXTERNAL for t in proto.graph.initializer):
         chosen.add_session_config_entry("session.model_external_initializers_file_folder_path", str(base or Path()))
         return _create(proto.SerializeToString(), chosen, disabled)
     content = proto.SerializeToString(deterministic=True)
-    kept = None if cache is False else _place(cache_folder() if cache is True else Path(cache), content, disabled)
+    kept = (
+        None if cache is False else _place(cache_folder() if cache is True else Path(cache), content, disabled, alone)
+    )
     if kept is not None and kept.is_file():
         try:
             session = ort.InferenceSession(kept, options(threads, spin, False), providers=["CPUExecutionProvider"])
@@ -83,28 +85,46 @@ def open_session(
             return session
         except Exception:  # a file that another version wrote, or that was cut short, is made again
             kept.unlink(missing_ok=True)
-    if (blocked := _blocked(proto)) is not None:
+    better = _rewritten(proto, alone)
+    if (blocked := _blocked(proto if better is None else better)) is not None:
         try:
             return _make(blocked, kept, options(threads, spin, False), [])
         except GradientError:  # the model itself may load
             pass
+    if better is not None:
+        try:
+            return _make(better.SerializeToString(), kept, options(threads, spin), disabled)
+        except GradientError:  # as above
+            pass
     return _make(content, kept, chosen, disabled)
 
 
-def _place(folder: Path, content: bytes, disabled: list[str]) -> Path:
+def _place(folder: Path, content: bytes, disabled: list[str], alone: bool) -> Path:
     """Where the optimised model is kept.
 
-    What onnxruntime makes of a model depends on its version, on the processor, and on the passes that are left out.
+    What onnxruntime makes of a model depends on its version, on the processor, and on the passes that are left out, and
+    what it is given also on whether it runs on one thread.
     """
     about = f"{ort.__version__} {platform.machine()} {platform.processor()} {_processor_flags()} without {disabled}"
-    about += f" blocking {blocking.VERSION}"
+    about += f" blocking {blocking.VERSION} forms {runtime_forms.VERSION} alone {alone}"
     return folder / f"{hashlib.sha256(content + about.encode()).hexdigest()}.onnx"
+
+
+def _rewritten(proto: onnx.ModelProto, alone: bool) -> onnx.ModelProto | None:
+    """The model in forms that onnxruntime computes faster; None where there is nothing to gain.
+
+    Whatever goes wrong on the way is no reason not to run: what is wrong with the model, onnxruntime says of itself.
+    """
+    try:
+        return runtime_forms.rewritten(proto, alone)
+    except Exception:
+        return None
 
 
 def _blocked(proto: onnx.ModelProto) -> bytes | None:
     """The optimised model with convolutions in blocks, of weights that are fed; None where there is nothing to gain.
 
-    Whatever goes wrong on the way is no reason not to run: what is wrong with the model, onnxruntime says of itself.
+    What goes wrong is no reason not to run here either.
     """
     try:
         prepared = blocking.stand_in(proto)

@@ -9,8 +9,9 @@ import onnx_ir as ir
 from gradgen.errors import GradientError
 from gradgen.rules.lang import library, op, same_dim
 
-# From so many elements on, rows are summed by a product with a row of ones, which is faster than ReduceSum.
-ROWS_SIZE = 1 << 15
+# From so many elements on, rows are summed by a product with a row of ones, which is faster than ReduceSum; what is to
+# be viewed as a matrix first, from ROWS_SIZE on.
+MATRIX_SIZE, ROWS_SIZE = 1 << 11, 1 << 15
 # So many ones are a constant; more are made at run time.
 ROWS_CONSTANT = 1 << 12
 
@@ -63,7 +64,8 @@ def _sum_to(ct, like):
 
 def many_rows(x):
     """Whether rows of x are better summed by `sum_rows`."""
-    return x.static and x.size >= ROWS_SIZE and x.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+    least = MATRIX_SIZE if x.rank == 2 else ROWS_SIZE
+    return x.static and x.size >= least and x.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
 
 def sum_rows(x):
