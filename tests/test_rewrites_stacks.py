@@ -113,3 +113,66 @@ def test_the_tangents_of_a_stack_are_joined_and_its_own_nodes_stay(axis):
     found = Evaluator(result, strict=True)(feeds)
     np.testing.assert_array_equal(found["tangent_y"], np.stack([feeds["tangent_x"], feeds["tangent_w"]], axis))
     np.testing.assert_array_equal(found["y"], np.stack([feeds["x"], feeds["w"]], axis))
+
+
+# What the product gets from the sum is repeated, and then read as a matrix.
+REPEATED = """g ({kind}[{batch},4] x, {kind}[4,{width}] w) => ({kind} y) {{
+    p = MatMul(x, w)\n y = ReduceSum<keepdims={kept}>(p, a) }}"""
+REPEATS = {
+    # The type, the batch of x, the width of what is repeated, along which axis, whether that is kept; what spreads it.
+    "tokens": ("double", "2,5", 32, 1, 0, ["Tile", "Reshape"]),
+    "tokens of an open batch": ("double", "N,5", 32, 1, 0, ["Tile", "Reshape"]),
+    "as many as there are others": ("double", "5,5", 32, 1, 0, ["Tile", "Reshape"]),
+    "the batch": ("double", "2,5", 7, 0, 0, ["Tile"]),
+    "groups": ("double", "2,3,2", 16, 1, 0, ["Tile", "Reshape"]),
+    "in float32": ("float", "2,5", 32, 1, 0, ["Tile", "Reshape"]),
+    "in half precision": ("float16", "2,5", 32, 1, 0, ["Unsqueeze", "Expand", "Flatten"]),
+    "small ones": ("double", "2,5", 31, 1, 0, ["Unsqueeze", "Expand", "Flatten"]),
+    "of an open size": ("double", "2,N", 32, 1, 0, ["Shape", "Unsqueeze", "Expand", "Flatten"]),
+    "elements": ("double", "2,5", 32, 2, 0, ["Reshape", "Expand"]),
+    "no axis is added": ("double", "2,5", 32, 1, 1, ["Expand", "Flatten"]),
+}
+
+
+@pytest.mark.parametrize("name", REPEATS)
+def test_what_is_repeated_along_an_axis_of_its_own_is_tiled(name):
+    kind, batch, width, axis, kept, expected = REPEATS[name]
+    proto = model(REPEATED.format(kind=kind, batch=batch, width=width, kept=kept), a=np.array([axis]))
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    result = gradgen.vjp(proto, wrt=["x"])
+    # Then it is multiplied by w turned, and the rows of the product get their batch back.
+    assert added(result) == sorted([*expected, "Gemm", "Reshape"])
+    sizes = tuple(int(d) if d.isdigit() else 5 for d in batch.split(","))
+    dtype = {"double": np.float64, "float": np.float32, "float16": np.float16}[kind]
+    rng = np.random.default_rng(4)
+    x, w = rng.standard_normal((*sizes, 4)).astype(dtype), rng.standard_normal((4, width)).astype(dtype)
+    ct = rng.standard_normal((x @ w).sum(axis, keepdims=bool(kept)).shape).astype(dtype)
+    run = Evaluator(result, strict=True)
+    found = run({n: v for n, v in {"x": x, "w": w, "grad_y": ct}.items() if n in run.input_names})["grad_x"]
+    spread = np.broadcast_to(ct if kept else np.expand_dims(ct, axis), (*sizes, width)).astype(np.float64)
+    want = spread @ w.T.astype(np.float64)
+    rtol = {"double": 1e-12, "float": 1e-5, "float16": 1e-2}[kind]
+    np.testing.assert_allclose(found, want, rtol=rtol, atol=rtol * np.abs(want).max())
+
+
+def test_what_is_repeated_for_others_too_and_in_portable_models_is_expanded():
+    """The cotangent of p is an output."""
+    proto = model(REPEATED.format(kind="double", batch="2,5", width=32, kept=0), a=np.array([1]))
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    assert "Tile" not in added(gradgen.vjp(proto, wrt=["x", "p"]))
+    assert "Tile" not in added(gradgen.vjp(proto, wrt=["x"], portable=True))
+
+
+def test_a_gradient_that_tiles_is_differentiated_again():
+    proto = model(REPEATED.format(kind="double", batch="2,5", width=32, kept=0), a=np.array([1]))
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    first = gradgen.vjp(proto, wrt=["x"])
+    second = gradgen.vjp(first, wrt=["grad_y", "w"], of=["grad_x"])
+    assert "Tile" in [n.op_type for n in first.graph.node]
+    rng = np.random.default_rng(5)
+    w, ct, back = rng.standard_normal((4, 32)), rng.standard_normal((2, 32)), rng.standard_normal((2, 5, 4))
+    run = Evaluator(second, strict=True)
+    feeds = {"x": np.zeros((2, 5, 4)), "w": w, "grad_y": ct, "grad_grad_x": back}
+    found = run({n: v for n, v in feeds.items() if n in run.input_names})
+    np.testing.assert_allclose(found["grad_grad_y"], (back @ w).sum(1), rtol=1e-12)
+    np.testing.assert_allclose(found["grad_w"], np.einsum("btx,bw->xw", back, ct), rtol=1e-12)

@@ -85,64 +85,6 @@ def interleaved_parts(node: ir.Node, linker: Any) -> ir.Value | None:
     return linker.node("Concat", pieces, node.outputs[0], f"{node.outputs[0].name}/joined", axis=at)
 
 
-@pattern(*VIEWS, reads=("Transpose",))
-def stacked_parts(node: ir.Node, linker: Any) -> ir.Value | None:
-    """Parts that are stacked on an axis of their own, which is then moved, are joined along the axis that it comes to."""
-    middle, result = own_producer(node.inputs[0], ("Transpose",)), node.outputs[0]
-    stack = own_producer(middle.inputs[0], ("Concat",)) if middle is not None else None
-    if middle is None or stack is None or "perm" not in middle.attributes:
-        return None
-    parts, axis = _parts(stack)
-    perm, target = list(middle.attributes["perm"].as_ints()), constant_shape(result)
-    if not parts or target is None or perm[-1] == axis:
-        return None
-    order = [p - (p > axis) for p in perm if p != axis]
-    joined = _joined(parts, order[perm.index(axis)], result, linker)
-    if order != sorted(order):
-        sizes = joined.shape or ()
-        like = ir.Value(type=joined.type, shape=ir.Shape([sizes[p] for p in order]), name=result.name)
-        joined = linker.node("Transpose", [joined], like, f"{result.name}/transposed", perm=order)
-    if same_shape(ir_shape(joined), ir_shape(result)):
-        return joined
-    return linker.node("Reshape", [joined, linker.constants.get(target)], result, f"{result.name}/view")
-
-
-@pattern("Concat", reads=VIEWS, last=True)
-def stack_of_parts(node: ir.Node, linker: Any) -> ir.Value | None:
-    """Parts that are stacked are joined along the axis behind, with one view; last, as others look for the stack."""
-    result = node.outputs[0]
-    parts, axis = _parts(node)
-    target = constant_shape(result)
-    if len(parts) < 2 or target is None or axis == len(target) - 1:
-        return None
-    joined = _joined(parts, axis, result, linker)
-    return linker.node("Reshape", [joined, linker.constants.get(target)], result, f"{result.name}/view")
-
-
-def _parts(stack: ir.Node) -> tuple[list[ir.Value], int]:
-    """The parts of one shape that a Concat stacks, each with an axis more that nothing else reads; and this axis."""
-    whole = ir_shape(stack.outputs[0]) or ()
-    axis, parts = stack.attributes["axis"].as_int() % max(len(whole), 1), list[ir.Value]()
-    for value in stack.inputs:
-        view = own_producer(value, VIEWS)
-        part = None if view is None else view.inputs[0]
-        shape = ir_shape(part)
-        if part is None or shape is None or not same_shape(ir_shape(value), (*shape[:axis], 1, *shape[axis:])):
-            return [], axis
-        if parts and not same_shape(shape, ir_shape(parts[0])):
-            return [], axis
-        parts.append(part)
-    return parts, axis
-
-
-def _joined(parts: list[ir.Value], axis: int, like: ir.Value, linker: Any) -> ir.Value:
-    """Parts of one shape joined along an axis."""
-    sizes: list[Any] = list(ir_shape(parts[0]) or ())
-    sizes[axis] = len(parts) * sizes[axis] if isinstance(sizes[axis], int) else None
-    whole = ir.Value(type=like.type, shape=ir.Shape(sizes), name=like.name)
-    return linker.node("Concat", parts, whole, f"{like.name}/joined", axis=axis)
-
-
 @pattern("Transpose", reads=("Transpose",))
 def cancelled_transposes(node: ir.Node, linker: Any) -> ir.Value | None:
     """A Transpose of a Transpose is one, or nothing: then even where the first is a forward node, or has other readers."""
