@@ -254,3 +254,60 @@ def test_long_sums_are_not_walked_again_for_each_of_their_terms(monkeypatch):
         return len(calls)
 
     assert count(200) <= 2.2 * count(100)
+
+
+# The cotangent of m, and a factor 1 / n for that of x.
+POOLED = """g ({kind}[2,{n},3] x, {kind}[3,4] w, {kind}[2,3] u) => ({kind}[2,4] y{more}) {{
+    m = ReduceMean<keepdims=0>(x, a)\n y = Gemm<alpha={alpha}>(m, w)\n {also} }}"""
+ADDED = {"more": ", {kind}[2,3] z", "also": "z = Mul(m, u)"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "alpha", "folded"),
+    [
+        ("double", 4, "1.0", True),
+        ("double", 4, "0.1", True),  # the nearest float32, over 4
+        ("double", 3, "1.0", False),  # 1 / 3 has more bits in float64
+        ("float", 3, "1.0", True),
+        ("float", 3, "0.1", True),
+        ("float", 4, "2e-38", False),  # so small that bits are lost
+        ("float16", 4, "1.0", True),
+        ("bfloat16", 4, "1.0", False),
+    ],
+)
+@pytest.mark.parametrize("added", [False, True])
+def test_a_product_times_a_constant_is_one_gemm(kind, n, alpha, folded, added):
+    parts = {k: v.format(kind=kind) for k, v in ADDED.items()} if added else {"more": "", "also": ""}
+    proto = model(POOLED.format(kind=kind, n=n, alpha=alpha, **parts), a=np.array([1]))
+    kinds, result = pulled(proto, ["x"])
+    assert kinds == sorted(["Expand", "Gemm", "Unsqueeze", *["Mul"] * (added + (not folded))])
+    if kind == "bfloat16":
+        return
+    dtype = {"double": np.float64, "float": np.float32, "float16": np.float16}[kind]
+    f = {k: v.astype(dtype) for k, v in arrays(x=(2, n, 3), w=(3, 4), u=(2, 3), grad_y=(2, 4), grad_z=(2, 3)).items()}
+    run = Evaluator(result, strict=True)
+    found = run({k: v for k, v in f.items() if k in run.input_names})["grad_x"]
+    wide = {k: v.astype(np.float64) for k, v in f.items()}
+    pooled = float(np.float32(alpha)) * wide["grad_y"] @ wide["w"].T + (wide["grad_z"] * wide["u"] if added else 0)
+    rtol = {"double": 1e-12, "float": 1e-5, "float16": 1e-2}[kind]
+    expected = np.repeat(pooled[:, None] / n, n, 1)
+    np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol * np.abs(expected).max())
+
+
+def test_a_scalar_of_the_model_is_not_built_into_a_product():
+    """As c may be: the gradient to x is differentiated in it all the same."""
+    proto = model(
+        "g (double[2,3] x, double[3,4] w) => (double[2,4] y) { m = Mul(x, c)\n y = Gemm(m, w) }", c=np.array(0.25)
+    )
+    kinds, first = pulled(proto, ["x"])
+    assert kinds == ["Gemm", "Mul"]
+    f = arrays(x=(2, 3), w=(3, 4), grad_y=(2, 4), grad_grad_x=(2, 3))
+    found = Evaluator(gradgen.vjp(first, wrt=["c"], of=["grad_x"]))(f)["grad_c"]
+    np.testing.assert_allclose(found, np.sum(f["grad_y"] @ f["w"].T * f["grad_grad_x"]), rtol=1e-12)
+
+
+def test_a_product_that_is_an_output_or_portable_is_not_multiplied():
+    proto = model(POOLED.format(kind="float", n=4, alpha=1.0, more="", also=""), a=np.array([1]))
+    assert pulled(proto, ["x", "m"])[0].count("Mul") == 1
+    portable = gradgen.vjp(proto, wrt=["x"], portable=True)
+    assert "Mul" in [n.op_type for n in portable.graph.node]

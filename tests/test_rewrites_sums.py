@@ -176,3 +176,34 @@ def test_axes_of_size_one_stay_where_broadcasting_does_not_give_them(target, axe
     p, t = arrays(x=(3,), w=tuple(map(int, width.split(",")))), arrays(1, x=(3,))["x"]
     found = Evaluator(result)({**p, "tangent_x": t})["tangent_y"]
     np.testing.assert_allclose(found, np.expand_dims(t, tuple(axes)) * p["w"])
+
+
+REPEATED = """g (double[{batch},4] x, double[4,4] w, double[{batch},4] u) => (double y) {{
+    s = Mul(x, u)\n p = {product}\n c = Add(s, p)\n y = ReduceMean<keepdims=0>(c, a) }}"""
+SPREAD = ["Expand", "Flatten", "Gemm", "Mul", "Mul", "Reshape", "Unsqueeze"]
+
+
+@pytest.mark.parametrize(
+    ("batch", "product", "axes", "expected"),
+    [
+        ("2,3", "MatMul(s, w)", [1], SPREAD),  # what the product is of is its addend too
+        ("N,3", "MatMul(s, w)", [1], ["Shape", *SPREAD]),
+        ("2,3", "Mul(s, u)", [1], ["Add", "Mul", "Mul", "Mul", "Unsqueeze"]),  # nothing needs them
+        ("2,3", "MatMul(s, w)", [0, 1], ["Add", *SPREAD]),  # one row
+        ("2,3", "MatMul(s, w)", [2], ["Add", *SPREAD]),  # elements of a row
+    ],
+)
+def test_repeated_rows_that_a_reader_needs_are_read_by_all(batch, product, axes, expected):
+    proto = model(REPEATED.format(batch=batch, product=product), a=np.array(axes))
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    result = gradgen.vjp(proto, wrt=["x"])
+    onnx.checker.check_model(result, full_check=True)
+    kinds = [n.op_type for n in result.graph.node if any(p.key == "gradgen.node" for p in n.metadata_props)]
+    assert sorted(kinds) == sorted(expected)
+    p = arrays(x=(2, 3, 4), w=(4, 4), u=(2, 3, 4))
+    ct = arrays(1, ct=p["x"].mean(tuple(axes)).shape)["ct"]
+    run = Evaluator(result, strict=True)
+    found = run({n: v for n, v in {**p, "grad_y": ct}.items() if n in run.input_names})["grad_x"]
+    each = np.broadcast_to(np.expand_dims(ct, tuple(axes)), (2, 3, 4)) * p["x"].mean(tuple(axes)).size / 24
+    to_product = each @ p["w"].T if "MatMul" in product else each * p["u"]
+    np.testing.assert_allclose(found, (each + to_product) * p["u"], rtol=1e-12)

@@ -16,6 +16,7 @@ from gradgen.rules.rows import constant_shape
 
 
 @pattern(*VIEWS, reads=VIEWS)
+@pattern(*VIEWS, reads=VIEWS, last=True)  # those that others of the last make
 def adjacent_views(node: ir.Node, linker: Any) -> ir.Value | None:
     """A view of a view is one Reshape, or nothing."""
     first = own_producer(node.inputs[0], VIEWS)

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from gradgen.engine.contract import ir_shape
+from gradgen.engine.knowledge import is_constant
 from gradgen.engine.surgery import is_linked, remove_node
 from gradgen.rules.lang import same_shape
 from gradgen.rules.rewriting import own_producer, pattern
@@ -16,6 +17,8 @@ from gradgen.rules.rows import is_small, stored_rows
 
 WHOLE = "gradgen.whole"  # marks a Gemm whose addend is known to be as large as its result
 SUMMED = 16  # products of one sum that are looked through for the first
+SCALED = (ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)  # what a Gemm may multiply by a constant
+NORMAL = np.finfo(np.float32)
 MULTIPLIED = 8  # products, one of the other, through which a batch of rows is followed
 
 
@@ -123,6 +126,38 @@ def sum_of_rows(node: ir.Node, linker: Any) -> ir.Value | None:
         return None
     inputs = [_matrix(source, node, linker), linker.constants.get(np.asarray([0]))]
     return linker.node("ReduceSum", inputs, result, f"{result.name}/rows", keepdims=0)
+
+
+@pattern("Mul", reads=("Gemm",))
+def factor_of_product(node: ir.Node, linker: Any) -> ir.Value | None:
+    """A matrix product times a constant is one Gemm, which multiplies by it: its alpha, and the beta of its addend.
+
+    A constant of a rule's alone, as with the mean of a sum: a model's own scalar stays. In portable models so does the
+    product, whose form is changed if nothing is multiplied in it.
+    """
+    result = node.outputs[0]
+    if "portable" in linker.knowledge.purposes or result.dtype not in SCALED:
+        return None
+    for product, factor in (node.inputs, node.inputs[::-1]):
+        gemm = own_producer(product, ("Gemm",))
+        scale = linker.knowledge.constant(factor) if factor is not None and is_constant(factor) else None
+        if gemm is None or scale is None or scale.size != 1 or not same_shape(ir_shape(product), ir_shape(result)):
+            continue
+        attributes: dict[str, Any] = {name: a.value for name, a in gemm.attributes.items()}
+        for name in ("alpha", "beta")[: 1 if len(gemm.inputs) < 3 or gemm.inputs[2] is None else 2]:
+            value = attributes.get(name, 1.0) * float(scale.reshape(()))
+            if not _is_attribute(value, result.dtype):
+                return None
+            attributes[name] = float(np.float32(value))
+        return linker.node("Gemm", gemm.inputs, result, f"{result.name}/product", **attributes)
+    return None
+
+
+def _is_attribute(value: float, dtype: ir.DataType | None) -> bool:
+    """Whether an attribute, which is float32, holds a factor of values of this type: in float64 to the last bit."""
+    if not NORMAL.tiny <= abs(value) <= NORMAL.max:  # zero, infinite, not a number, or with few bits
+        return False
+    return dtype != ir.DataType.DOUBLE or float(np.float32(value)) == value
 
 
 @pattern("Mul", reads=("Reshape",))

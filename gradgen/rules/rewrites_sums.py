@@ -20,6 +20,7 @@ SIGNED = {
     **dict.fromkeys(("ReduceSum", "ReduceMean", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten"), (0,)),
     **dict.fromkeys(("Expand", "Neg"), (0,)),
 }
+BROADCAST = ("Add", "Mul", "Sub", "Div")
 SUMMED = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 TERMS = 4  # of one Sum, as all of them are held until it is computed
 SPREAD = 32_768  # elements from which on onnxruntime divides an Add among threads; a Sum it does not
@@ -84,11 +85,12 @@ def mean_of_sum(node: ir.Node, linker: Any) -> ir.Value | None:
     return None
 
 
-@pattern("Add", "Mul", "Sub", "Div", reads=("Expand", "Unsqueeze"), first=True)
+@pattern(*BROADCAST, reads=("Expand", "Unsqueeze"), first=True)
 def needless_expand(node: ir.Node, linker: Any) -> ir.Value | None:
     """An operand that is expanded to the shape that the other one has anyway is broadcast by the op itself.
 
-    So is one that gets leading axes of size 1.
+    So is one that gets leading axes of size 1. Repeated rows that another reader needs are there anyway: they are read as
+    they are, since this op may then work on matrices of rows too.
     """
     result = ir_shape(node.outputs[0])
     for k, other in ((0, node.inputs[1]), (1, node.inputs[0])):
@@ -100,6 +102,8 @@ def needless_expand(node: ir.Node, linker: Any) -> ir.Value | None:
         expanded = expand.op_type == "Expand" and same_shape(shape, result)
         if source is None or source is other or not (expanded or _leads(expand, shape, linker)):
             continue
+        if expanded and _repeats_rows(expand) and _is_needed(expand.outputs[0]):
+            continue
         inputs = [source, other] if k == 0 else [other, source]
         total = node.metadata_props.get("gradgen.sum")
         value = linker.node(node.op_type, inputs, node.outputs[0], f"{node.outputs[0].name}/broadcast")
@@ -107,6 +111,25 @@ def needless_expand(node: ir.Node, linker: Any) -> ir.Value | None:
             producer.metadata_props["gradgen.sum"] = total
         return value
     return None
+
+
+def _repeats_rows(expand: ir.Node) -> bool:
+    """Whether an Expand repeats rows of a batch, and not elements of a row, nor one row alone."""
+    source, result = ir_shape(expand.inputs[0]), ir_shape(expand.outputs[0])
+    if source is None or result is None or len(result) < 3 or not same_shape(source[-1:], result[-1:]):
+        return False
+    return any(d != 1 for d in source[:-1])
+
+
+def _is_needed(value: ir.Value) -> bool:
+    """Whether an expanded value has a reader that does not broadcast it itself."""
+    for use in value.uses():
+        node = use.node
+        if node.op_type not in BROADCAST or node.domain or not is_linked(node):
+            return True
+        if not same_shape(ir_shape(node.inputs[1 - use.idx]), ir_shape(node.outputs[0])):
+            return True
+    return value.is_graph_output()
 
 
 def _leads(node: ir.Node, beside: Any, linker: Any) -> bool:

@@ -26,7 +26,7 @@ LAST: Registered = {}  # what the others would not see through
 
 PASSES = 4
 # In the order in which the patterns for one op are tried.
-MODULES = ("gradgen.rules.rewrites_linear", "gradgen.rules.rewrites", "gradgen.rules.rewrites_sums")
+MODULES = tuple(f"gradgen.rules.rewrites{part}" for part in ("_linear", "", "_stacks", "_sums"))
 
 
 def pattern(
