@@ -40,13 +40,15 @@ CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "processor": time.process
 COLUMNS = ("threads", "parameters", "best", "aim", "input", "aim ", "÷ onnx-ad", "nodes", "memory")
 KEYS = ("parameters", "best", "aim", "input", "aim_input", "against_onnx_ad", "nodes", "memory")
 SEED = 0
+SETTLED, STEPS = 0.05, 3  # a turn: seconds of steps that are not timed, and steps that are
 
 
 def alternate(steps: dict[str, Step], rounds: int, seconds: float, clock: Clock) -> dict[str, list[float]]:
     """Seconds of each step in each round, by this clock; rounds end early once all have taken `seconds`.
 
-    Each turn begins with a step that is not timed: a loop runs one library alone, while here the idle threads of the
-    one before still spin when the next begins, and its arrays fill the caches.
+    Each turn begins with steps that are not timed, for SETTLED seconds: a loop runs one library alone, while here the
+    idle threads of the one before still spin when the next begins, for tens of milliseconds, and its arrays fill the
+    caches.
     """
     times: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():
@@ -54,10 +56,14 @@ def alternate(steps: dict[str, Step], rounds: int, seconds: float, clock: Clock)
     started = time.perf_counter()
     for _ in range(rounds):
         for name, step in steps.items():
+            begin = time.perf_counter()
             step()
-            begin = clock()
-            step()
-            times[name].append(clock() - begin)
+            while time.perf_counter() - begin < SETTLED:
+                step()
+            for _ in range(STEPS):
+                begin = clock()
+                step()
+                times[name].append(clock() - begin)
         if time.perf_counter() - started > seconds:
             break
     return times

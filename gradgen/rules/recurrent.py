@@ -249,6 +249,16 @@ def _lstm(layer: Direction, clip: float | None, coupled: bool, saved: Sequence[A
     of_f = zeros_like(of_i) if df is None else layer.within(df * c_before)
     keep = _peep(_peep(layer.kept(f), pi, of_i), None if coupled else pf, of_f)
     factors = op.Concat(of_i, of_o, of_f, layer.within(dg * i), axis=-1)
+    found, gates = _lstm_backward(layer, of_c, factors, keep)
+    if layer.P is not None:
+        gi, go, gf, _ = split(gates, 4)
+        found["P"] = op.Concat(reduced(gi * c_before), reduced(go * c), reduced(gf * c_before), axis=0)
+    return found
+
+
+def _lstm_backward(layer: Direction, of_c: Any, factors: Any, keep: Any) -> tuple[dict[str, Any], Any]:
+    """The gradients, and the cotangents of the gates' inputs, from what the cotangents are multiplied by in each step:
+    dh for dc, dc and dh for the gates, dc for that of the cell before."""
     handed = [] if layer.valid is None else [1.0 - layer.valid]
 
     def step(states: list[Any], elements: list[Any]) -> Any:
@@ -257,11 +267,7 @@ def _lstm(layer: Direction, clip: float | None, coupled: bool, saved: Sequence[A
         return [_handed(op.MatMul(gates, layer.R), dh, elements[3:]), dc * elements[2]], [gates]
 
     (dh, dc), (gates,) = layer.reverse(step, [layer.last_h, layer.last_c], [of_c, factors, keep, *handed])
-    found = {**_weights(layer, gates, gates, layer.before), "initial_h": dh, "initial_c": dc}
-    if layer.P is not None:
-        gi, go, gf, _ = split(gates, 4)
-        found["P"] = op.Concat(reduced(gi * c_before), reduced(go * c), reduced(gf * c_before), axis=0)
-    return found
+    return {**_weights(layer, gates, gates, layer.before), "initial_h": dh, "initial_c": dc}, gates
 
 
 def _peep(x: Any, p: Any, c: Any) -> Any:
@@ -327,3 +333,51 @@ def lstm_vjp__saved(
     saved = zip(*(each(x, 0, len(layers)) for x in (i, o, f, g, c)), strict=True)
     found = [_lstm(layer, None, bool(input_forget), s) for layer, s in zip(layers, saved, strict=True)]
     return gathered(found, 0)
+
+
+@traced("Y", "Y_h", "Y_c", "gates", "g", "kept", "squashed")
+def lstm_fwd__plain(X, W, R, B, initial_h, initial_c, *, direction):
+    """The layer with its default activations, without peepholes and with a forget gate of its own; saves for each step
+    the gates i, o and f side by side, g, f·c_(t−1) and tanh c_t [directions, steps, batch, …].
+
+    None of these is a state, which a Scan would have to copy to hand it out; nor is Y, which is o·tanh c_t.
+    """
+    inputs = {"X": X, "W": W, "R": R, "B": B, "initial_h": initial_h, "initial_c": initial_c}
+    layers = _usual(["Sigmoid", "Tanh", "Tanh"], [None] * 3, inputs, None, direction)
+    return handed_out([_lstm_plain_gates(layer, R.shape[2]) for layer in layers])
+
+
+def _lstm_plain_gates(layer: Direction, hidden: int) -> tuple[list[Any], list[Any]]:
+    R = op.Transpose(layer.R, perm=[1, 0])
+
+    def step(states: list[Any], elements: list[Any]) -> Any:
+        h, c = states
+        entering, ag = op.Split(op.Gemm(h, R, elements[0]), [3 * hidden, hidden], axis=-1, _outputs=2)
+        gates, g = op.Sigmoid(entering), op.Tanh(ag)
+        i, o, f = split(gates, 3)
+        kept = f * c
+        c = kept + i * g
+        squashed = op.Tanh(c)
+        return [o * squashed, c], [gates, g, kept, squashed]
+
+    states = [layer.initial_h, layer.initial_c]
+    last, saved = layer.forward(step, states, [_biased(layer.projected(), layer.B)])
+    return last, [split(saved[0], 3)[1] * saved[3], *saved]
+
+
+@traced("dX", "dW", "dR", "dB", "dinitial_h", "dinitial_c")
+def lstm_vjp__plain(
+    dY, dY_h, dY_c, X, W, R, B, initial_h, initial_c, Y, gates, g, kept, squashed, *, direction
+):  # fmt: skip
+    """As the general form; with s for i, o and f, s′·x = (1 − s)·(s·x), and the products s·x are what was saved, and Y."""
+    inputs = {"X": X, "W": W, "R": R, "B": B, "initial_h": initial_h, "initial_c": initial_c}
+    layers = _usual(["Sigmoid", "Tanh", "Tanh"], [dY, dY_h, dY_c], inputs, Y, direction)
+    saved = zip(each(Y, 1, len(layers)), *(each(x, 0, len(layers)) for x in (gates, g, kept, squashed)), strict=True)
+    return gathered([_lstm_plain(layer, *s) for layer, s in zip(layers, saved, strict=True)], 0)[:6]
+
+
+def _lstm_plain(layer: Direction, h: Any, gates: Any, g: Any, kept: Any, squashed: Any) -> dict[str, Any]:
+    i, o, f = split(gates, 3)
+    entering = op.Concat(i * g, h, kept, axis=-1) * (1.0 - gates)
+    factors = op.Concat(entering, (1.0 - g * g) * i, axis=-1)
+    return _lstm_backward(layer, o * (1.0 - squashed * squashed), factors, f)[0]
