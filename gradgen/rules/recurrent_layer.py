@@ -10,7 +10,7 @@ import numpy as np
 
 from gradgen.errors import GradientError
 from gradgen.rules.lang import op, scan
-from gradgen.rules.library import expand_like, mask, select
+from gradgen.rules.library import expand_like, many_rows, mask, select, sum_rows
 
 _END = 2**31 - 1
 _RANKS = {"B": 2, "P": 2, "sequence_lens": 1}  # of the inputs; the others have three dimensions
@@ -155,7 +155,7 @@ def product(rows: Any, columns: Any) -> Any:
 
 def reduced(x: Any) -> Any:
     """The sum over steps and batch."""
-    return op.ReduceSum(x, [0, 1], keepdims=0)
+    return sum_rows(op.Flatten(x, axis=2)) if many_rows(x) else op.ReduceSum(x, [0, 1], keepdims=0)
 
 
 @dataclass
