@@ -17,14 +17,16 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from gradgen.blocked_cotangents import BLOCKED, turn
 from gradgen.blocked_orders import StandIn, Step, apply, orders
 from gradgen.engine.names import Names
 from gradgen.engine.propagation import propagated
+from gradgen.engine.simplify import remove_unused
 from gradgen.runtime_forms import fed
 
 # Part of the key of what is kept on disk. To be raised with every change of what is blocked, and how: models that were
 # kept are not made again else.
-VERSION = 1
+VERSION = 2
 NCHWC = "com.microsoft.nchwc"
 CONVOLUTIONS = ("Conv", "FusedConv")
 # onnxruntime's passes that compute new weights from constant ones, and the operators that they read.
@@ -121,6 +123,8 @@ def stand_in(proto: onnx.ModelProto) -> Prepared | None:
         return None
     model = ir.from_proto(propagated(proto))
     graph = model.graph
+    if turn(graph, Names.of(graph)):
+        remove_unused(graph)  # onnxruntime runs what nothing reads
     stand_ins, changing, changed = _StandIns(graph), fed(graph), list[ir.Node]()
     for node in list(graph):
         kernel = _kernel(node)
@@ -172,6 +176,8 @@ def _kernel(node: ir.Node) -> _Kernel | None:
         return None
     if kernel.flipped and not _flips(node, kernel):
         return None
+    if BLOCKED in node.metadata_props:
+        return kernel
     places = math.prod(d if isinstance(d, int) else UNKNOWN_SIZE for d in (result.shape[0], *result.shape[2:]))
     return kernel if places >= (MIN_PLACES_DEPTHWISE if kernel.depthwise else MIN_PLACES) else None
 

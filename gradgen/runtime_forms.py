@@ -18,6 +18,7 @@ import onnx_ir as ir
 from gradgen.engine.contract import ir_shape
 from gradgen.engine.names import Names
 from gradgen.engine.propagation import propagated
+from gradgen.engine.simplify import remove_unused
 from gradgen.rules.lang import same_dim
 
 # Part of the key of what is kept on disk. To be raised with every change of what is written, and how.
@@ -53,7 +54,10 @@ def rewritten(proto: onnx.ModelProto, alone: bool) -> onnx.ModelProto | None:
     for node in list(graph):
         form = None if node.domain else FORMS.get(node.op_type)
         changed = (form is not None and form(place.at(node))) or changed
-    return ir.to_proto(model) if changed else None
+    if not changed:
+        return None
+    remove_unused(graph)  # onnxruntime runs what nothing reads
+    return ir.to_proto(model)
 
 
 def _may_gain(node: onnx.NodeProto, stored: set[str]) -> bool:
