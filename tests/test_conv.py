@@ -214,7 +214,7 @@ def test_few_channels_over_a_large_image_are_copied_by_row_and_column() -> None:
     """dY with rows of zeros between its copies, and a one-hot kernel [1, 3], in place of nine copies of X."""
     found = ops(derivative(build("Conv", {"X": [2, 4, 24, 6], "W": [4, 4, 3, 3]}, pads=[1, 1, 1, 1])))
     assert sorted(found) == sorted(
-        ["ConvTranspose", "Expand", "Concat", "Conv", *["Reshape"] * 4, *["Transpose"] * 2, "MatMul", "ReduceSum"]
+        ["ConvTranspose", "Expand", "Concat", "Conv", *["Reshape"] * 3, *["Transpose"] * 2, "MatMul", "ReduceSum"]
     )
     large = derivative(build("Conv", {"X": [64, 4, 16, 16], "W": [8, 4, 3, 3]}, pads=[1, 1, 1, 1]))
     small = derivative(build("Conv", {"X": [2, 4, 16, 16], "W": [8, 4, 3, 3]}, pads=[1, 1, 1, 1]))

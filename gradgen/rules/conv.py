@@ -187,10 +187,9 @@ def conv_vjp__separable(dY, X, W, *, kernel_shape, strides, pads, dilations):
         )
 
     # What is behind one copy and what is in front of the next add up to the same number of zeros everywhere.
-    flat = flattened(dY, count, tall - (rows - 1) * step)
-    width = op.Mul(op.Shape(dY, start=3), np.asarray([rows * step]))
-    gap = op.Expand(op.CastLike(0.0, X), op.Concat(op.Shape(dY, end=2), width, axis=0), _fold=False)
-    A = flattened(op.Concat(flat, *[gap, flat] * (rows - 1), axis=2), count * rows, tall)
+    size = op.Concat(op.Shape(dY, end=2), np.asarray([rows * step]), op.Shape(dY, start=3), axis=0)
+    gap = op.Expand(op.CastLike(0.0, X), size, _fold=False)
+    A = flattened(op.Concat(dY, *[gap, dY] * (rows - 1), axis=2), count * rows, tall)
     beside = np.eye(columns, dtype=np.float32).reshape(columns, 1, 1, columns)
     B = op.Conv(X, tiled(op.CastLike(beside, X), X.shape[1]), group=X.shape[1], kernel_shape=[1, columns],
                 strides=[1, strides[1]], pads=pads, dilations=[1, spread])  # fmt: skip
