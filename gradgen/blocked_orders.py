@@ -23,11 +23,13 @@ class StandIn:
         code: its numbers, in the order of `value`.
         flipped: whether `value` is the kernel of a transposed convolution, and the constant that of the convolution that
             computes the same: flipped in space, the channels of operand and result exchanged.
+        gains_blocked: whether the convolution is no gain unless it is blocked.
     """
 
     value: str
     code: np.ndarray
     flipped: bool = False
+    gains_blocked: bool = False
 
     @property
     def first(self) -> int:

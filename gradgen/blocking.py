@@ -17,15 +17,15 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from gradgen.blocked_cotangents import BLOCKED, turn
+from gradgen.blocked_cotangents import kernel_cotangents, write
 from gradgen.blocked_orders import StandIn, Step, apply, orders
 from gradgen.engine.names import Names
-from gradgen.engine.propagation import propagated
 from gradgen.engine.simplify import remove_unused
-from gradgen.runtime_forms import fed
+from gradgen.engine.surgery import remove_node
+from gradgen.runtime_graph import fed, inferred, sizes
 
-# Part of the key of what is kept on disk. To be raised with every change of what is blocked, and how: models that were
-# kept are not made again else.
+# Part of the key of what is kept on disk. To be raised with every change of what is blocked, and how, here and in the
+# files beside this one: models that were kept are not made again else.
 VERSION = 2
 NCHWC = "com.microsoft.nchwc"
 CONVOLUTIONS = ("Conv", "FusedConv")
@@ -77,19 +77,21 @@ class _StandIns:
     def fits(self, kernel: _Kernel) -> bool:
         return self._next - FIRST_CODE + math.prod(kernel.shape) + kernel.outputs <= MAX_CODES
 
-    def weights(self, value: ir.Value, kernel: _Kernel) -> ir.Value:
+    def weights(self, value: ir.Value, kernel: _Kernel, gains_blocked: bool = False) -> ir.Value:
         """What stands in for the weights of a convolution."""
-        code = self._stand_in(value, kernel.shape, kernel.flipped)
+        code = self._stand_in(value, kernel.shape, kernel.flipped, gains_blocked)
         return _constant(self.graph, self.names, kernel.flip(code) if kernel.flipped else code)
 
     def bias(self, value: ir.Value, kernel: _Kernel) -> ir.Value:
         """What stands in for the bias of a convolution."""
         return _constant(self.graph, self.names, self._stand_in(value, (kernel.outputs,), False))
 
-    def _stand_in(self, value: ir.Value, shape: tuple[int, ...], flipped: bool) -> np.ndarray:
+    def _stand_in(
+        self, value: ir.Value, shape: tuple[int, ...], flipped: bool, gains_blocked: bool = False
+    ) -> np.ndarray:
         start, self._next = self._next, self._next + math.prod(shape)
         code = np.arange(start, self._next, dtype=np.int32).view(np.float32).reshape(shape)
-        self.made.append(StandIn(str(value.name), code, flipped))
+        self.made.append(StandIn(str(value.name), code, flipped, gains_blocked))
         if value.producer() is not None and not value.is_graph_output():
             self.graph.outputs.append(value)  # so that onnxruntime keeps it
         return code
@@ -121,10 +123,8 @@ def stand_in(proto: onnx.ModelProto) -> Prepared | None:
     opset = next((o.version for o in proto.opset_import if not o.domain), 0)
     if opset < MIN_OPSET or not any(node.op_type in ("Conv", "ConvTranspose") for node in proto.graph.node):
         return None
-    model = ir.from_proto(propagated(proto))
+    model = inferred(proto)
     graph = model.graph
-    if turn(graph, Names.of(graph)):
-        remove_unused(graph)  # onnxruntime runs what nothing reads
     stand_ins, changing, changed = _StandIns(graph), fed(graph), list[ir.Node]()
     for node in list(graph):
         kernel = _kernel(node)
@@ -148,8 +148,16 @@ def stand_in(proto: onnx.ModelProto) -> Prepared | None:
         if bias is not None:
             node.replace_input_with(2, bias)
         changed.append(node)
+    for found in kernel_cotangents(graph):
+        channels, outputs, *places = sizes(found.dy) or ()
+        kernel = _Kernel((outputs, channels, *places), False, False)
+        if found.dy in changing and stand_ins.fits(kernel):
+            node = write(graph, stand_ins.names, found)
+            node.replace_input_with(1, stand_ins.weights(node.inputs[1], kernel, gains_blocked=True))  # type: ignore[arg-type]
+            changed.append(node)
     if not changed:
         return None
+    remove_unused(graph)  # onnxruntime runs what nothing reads
     readers = [use.node.op_type for node in changed for use in node.outputs[0].uses()]
     return Prepared(ir.to_proto(model), stand_ins.made, sorted({FUSIONS[r] for r in readers if r in FUSIONS}))
 
@@ -176,8 +184,6 @@ def _kernel(node: ir.Node) -> _Kernel | None:
         return None
     if kernel.flipped and not _flips(node, kernel):
         return None
-    if BLOCKED in node.metadata_props:
-        return kernel
     places = math.prod(d if isinstance(d, int) else UNKNOWN_SIZE for d in (result.shape[0], *result.shape[2:]))
     return kernel if places >= (MIN_PLACES_DEPTHWISE if kernel.depthwise else MIN_PLACES) else None
 
@@ -207,7 +213,7 @@ def _flip(graph: ir.Graph, node: ir.Node, kernel: _Kernel, changing: set[ir.Valu
     new.name, new.type, new.shape = old.name, old.type, old.shape
     graph.insert_before(node, conv)
     ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-    graph.remove(node, safe=True)
+    remove_node(node)
     if old in changing:
         changing.add(new)
     return conv
@@ -239,7 +245,7 @@ def restore(optimised: onnx.ModelProto, stand_ins: list[StandIn], outputs: int) 
             if found is None or stood is None:
                 continue
             order = next((o for o in orders(stood, found.shape) if np.array_equal(apply(o, stood.code), found)), None)
-            if order is None or stood.value not in values:
+            if order is None or stood.value not in values or (stood.gains_blocked and node.domain != NCHWC):
                 return None
             key = (stood.value, str(order))  # several nodes may have the same weights
             if key not in done:

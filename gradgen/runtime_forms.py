@@ -17,9 +17,10 @@ import onnx_ir as ir
 
 from gradgen.engine.contract import ir_shape
 from gradgen.engine.names import Names
-from gradgen.engine.propagation import propagated
 from gradgen.engine.simplify import remove_unused
+from gradgen.engine.surgery import remove_node
 from gradgen.rules.lang import same_dim
+from gradgen.runtime_graph import fed, inferred, numbers, producer, sizes
 
 # Part of the key of what is kept on disk. To be raised with every change of what is written, and how.
 VERSION = 1
@@ -48,7 +49,7 @@ def rewritten(proto: onnx.ModelProto, alone: bool) -> onnx.ModelProto | None:
     stored = {t.name for t in proto.graph.initializer}
     if opset < MIN_OPSET or not any(_may_gain(node, stored) for node in proto.graph.node):
         return None
-    model = ir.from_proto(propagated(proto))
+    model = inferred(proto)
     graph = model.graph
     place, changed = _Place(graph, Names.of(graph), next(iter(graph)), fed(graph), {}, alone), False
     for node in list(graph):
@@ -63,16 +64,6 @@ def rewritten(proto: onnx.ModelProto, alone: bool) -> onnx.ModelProto | None:
 def _may_gain(node: onnx.NodeProto, stored: set[str]) -> bool:
     """Whether it is worth to infer shapes for a node."""
     return not node.domain and node.op_type in FORMS and not (node.op_type == "Gemm" and node.input[1] in stored)
-
-
-def fed(graph: ir.Graph) -> set[ir.Value | None]:
-    """The values that something fed decides on, and not by its sizes alone."""
-    found: set[ir.Value | None] = {value for value in graph.inputs if not value.is_initializer()}
-    for node in graph:
-        inner = any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values())
-        if node.op_type not in ("Shape", "Size") and (inner or not found.isdisjoint(node.inputs)):
-            found.update(node.outputs)
-    return found - {None}
 
 
 @dataclass
@@ -117,7 +108,7 @@ class _Place:
             if old in self.fed:
                 self.fed.add(new)
             ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-        self.graph.remove(self.node, safe=True)
+        remove_node(self.node)
         return True
 
     def _constant(self, array: np.ndarray) -> ir.Value:
@@ -125,13 +116,6 @@ class _Place:
         value.dtype, value.shape = ir.DataType.from_numpy(array.dtype), ir.Shape(array.shape)
         self.graph.register_initializer(value)
         return value
-
-
-def _sizes(value: ir.Value | None) -> tuple[int, ...] | None:
-    """The shape of a value of which all sizes are known."""
-    if value is None or value.shape is None or not all(isinstance(d, int) for d in value.shape):
-        return None
-    return tuple(value.shape.numpy())
 
 
 def _attributes(node: ir.Node) -> dict[str, Any]:
@@ -145,15 +129,15 @@ def _weights_left(place: _Place) -> bool:
     """
     node = place.node
     rows, weights, bias = place.operand(0), place.operand(1), place.operand(2)
-    sizes, columns = _sizes(rows), _sizes(weights)
-    addend = () if bias is None else _sizes(bias)
-    if sizes is None or columns is None or addend is None or rows is None or weights is None:
+    shape, columns = sizes(rows), sizes(weights)
+    addend = () if bias is None else sizes(bias)
+    if shape is None or columns is None or addend is None or rows is None or weights is None:
         return False
     if node.attributes.get_int("transA", 0) or not node.attributes.get_int("transB", 0):
         return False
     if weights not in place.fed or weights.dtype != ir.DataType.FLOAT or math.prod(columns) < LEAST_WEIGHTS:
         return False
-    if not 0 < sizes[0] <= MOST_ROWS or sizes[0] % PANEL or (len(addend) == 2 and addend[0] > 1):
+    if not 0 < shape[0] <= MOST_ROWS or shape[0] % PANEL or (len(addend) == 2 and addend[0] > 1):
         return False
     readers = list(node.outputs[0].uses())
     follows = len(readers) == 1 and not node.outputs[0].is_graph_output() and _activates(readers[0].node, node)
@@ -166,7 +150,7 @@ def _weights_left(place: _Place) -> bool:
         value = last.write(last.node.op_type, value, **_attributes(last.node))
     last.put(last.write("Transpose", value, perm=[1, 0]))
     if last is not place:
-        place.graph.remove(node, safe=True)
+        remove_node(node)
     return True
 
 
@@ -175,7 +159,7 @@ def _activates(reader: ir.Node, node: ir.Node) -> bool:
 
 
 def _short_loss(place: _Place) -> bool:
-    """The cross entropy of a matrix of scores, without weights, in a dozen nodes; onnxruntime makes 28 of it."""
+    """The cross entropy of a matrix of scores, without weights; onnxruntime makes twice as many nodes of it."""
     node = place.node
     scores, labels = place.operand(0), place.operand(1)
     if scores is None or labels is None or place.operand(2) is not None or scores.dtype not in WIDE:
@@ -196,12 +180,14 @@ def _short_loss(place: _Place) -> bool:
     reduction = node.attributes.get_string("reduction", "mean")
     if reduction == "none":
         result = place.write("Squeeze", likelihood, [1])
-    elif reduction == "mean" and kept is None:
-        result = place.write("ReduceMean", likelihood, keepdims=0)
     else:
         result = place.write("ReduceSum", likelihood, keepdims=0)
-    if reduction == "mean" and kept is not None:
-        result = place.write("Div", result, place.write("ReduceSum", kept, keepdims=0))
+    if reduction == "mean":  # of nothing: not a number
+        if kept is None:
+            count = place.write("Cast", place.write("Size", labels), to=int(scores.dtype))
+        else:
+            count = place.write("ReduceSum", kept, keepdims=0)
+        result = place.write("Div", result, count)
     return place.put(place.write("Neg", result), log_prob)
 
 
@@ -209,14 +195,14 @@ def _rows_scattered(place: _Place) -> bool:
     """Whole rows that are scattered: row by row on one thread, where none gets lost, else along one flat axis."""
     node = place.node
     data, indices, updates = node.inputs[:3]
-    found = _column(place, indices)
+    found = _column(indices)
     if found is None or data is None or updates is None or data.shape is None or data.dtype not in WIDE:
         return False
     column, width = found
-    flat, size = len(data.shape) == 1, math.prod(_sizes(indices) or (0,))
-    if flat and (not isinstance(data.shape[0], int) or data.shape[0] % width):
+    flat, size = len(data.shape) == 1, math.prod(sizes(indices) or (0,))
+    if width < 1 or (flat and (not isinstance(data.shape[0], int) or data.shape[0] % width)):
         return False
-    if not flat and (len(data.shape) != 2 or data.shape[1] != width):
+    if not flat and _row_width(data) != width:
         return False
     if column.dtype != ir.DataType.INT64:
         return False
@@ -238,45 +224,65 @@ def _rows_scattered(place: _Place) -> bool:
     return place.put(place.write("Reshape", value, [-1, width]))
 
 
-def _column(place: _Place, indices: ir.Value | None) -> tuple[ir.Value, int] | None:
+def _column(indices: ir.Value | None) -> tuple[ir.Value, int] | None:
     """The column of row numbers, and the width of the rows, whose elements' indices are all read off it.
 
     Either the column is expanded to the width; or the indices are of one flat axis, the column times the width plus the
     element's place in the row.
     """
-    node = _producer(indices, "Expand", "Reshape")
-    matrix = None if node is None else node.outputs[0] if node.op_type == "Expand" else node.inputs[0]
-    shape = None if matrix is None else ir_shape(matrix)
-    if node is None or shape is None or len(shape) != 2 or not isinstance(shape[1], int) or not shape[1]:
-        return None
-    column, width = node.inputs[0], shape[1]
-    if node.op_type == "Reshape":
-        add = _producer(matrix, "Add")
-        mul = None if add is None else _producer(add.inputs[0], "Mul")
-        if add is None or mul is None or indices is None or indices.shape is None or len(indices.shape) != 1:
+    expand, view = producer(indices, "Expand"), producer(indices, "Reshape")
+    if expand is not None:
+        column, shape = expand.inputs[0], ir_shape(expand.outputs[0])
+        source = None if column is None else ir_shape(column)
+        if column is None or source is None or len(source) != 2:
             return None
-        factor, places = _numbers(place, mul.inputs[1]), _numbers(place, add.inputs[1])
-        if factor is None or factor.size != 1 or factor.reshape(()) != width or places is None:
-            return None
-        if not np.array_equal(places.reshape(-1), np.arange(width)):
-            return None
-        column = mul.inputs[0]
-    source = None if column is None else ir_shape(column)
-    if column is None or source is None or len(source) != 2 or source[1] != 1 or not same_dim(source[0], shape[0]):
+        if source[1] != 1 or shape is None or len(shape) != 2 or not same_dim(source[0], shape[0]):
+            return _open_column(expand)
+        return (column, shape[1]) if isinstance(shape[1], int) else None
+    add = None if view is None else producer(view.inputs[0], "Add")
+    mul = None if add is None else producer(add.inputs[0], "Mul")
+    if add is None or mul is None or indices is None or indices.shape is None or len(indices.shape) != 1:
         return None
-    return column, width
-
-
-def _producer(value: ir.Value | None, *op_types: str) -> ir.Node | None:
-    node = None if value is None else value.producer()
-    return node if node is not None and not node.domain and node.op_type in op_types else None
-
-
-def _numbers(place: _Place, value: ir.Value | None) -> np.ndarray | None:
-    """The numbers of a constant."""
-    if value is None or value.const_value is None or value in place.fed:
+    column, factor, places = mul.inputs[0], numbers(mul.inputs[1]), numbers(add.inputs[1])
+    shape = None if column is None else ir_shape(column)
+    if column is None or shape is None or len(shape) != 2 or shape[1] != 1 or factor is None or places is None:
         return None
-    return value.const_value.numpy()
+    width = int(factor.reshape(())) if factor.size == 1 else 0
+    return (column, width) if places.ndim == 1 and np.array_equal(places, np.arange(width)) else None
+
+
+def _open_column(expand: ir.Node) -> tuple[ir.Value, int] | None:
+    """As gradients of Gather have it where the number of rows is open: counted, for the column and for what it becomes."""
+    column, view, shape = (
+        expand.inputs[0],
+        producer(expand.inputs[0], "Reshape"),
+        producer(expand.inputs[1], "Concat"),
+    )
+    width = None if shape is None or len(shape.inputs) != 2 else numbers(shape.inputs[1])
+    if column is None or view is None or shape is None or width is None or width.size != 1:
+        return None
+    count, target = shape.inputs[0], producer(view.inputs[1], "Concat")
+    if target is None:
+        rows = producer(count, "Reshape")
+        size = None if rows is None else producer(rows.inputs[0], "Size")
+        found, wanted = numbers(view.inputs[1]), [-1, 1]
+        if size is None or size.inputs[0] is not view.inputs[0]:
+            return None
+    else:
+        found, wanted = numbers(target.inputs[-1]), [1]
+        if len(target.inputs) != 2 or target.inputs[0] is not count:
+            return None
+    return (column, int(width.reshape(()))) if found is not None and found.tolist() == wanted else None
+
+
+def _row_width(table: ir.Value) -> int | None:
+    """The size of the second axis of a matrix, where it is known, or a constant that it is expanded to."""
+    shape, expand = ir_shape(table) or (), producer(table, "Expand")
+    if len(shape) == 2 and isinstance(shape[1], int):
+        return shape[1]
+    target = None if expand is None else producer(expand.inputs[1], "Concat")
+    last = None if target is None or len(shape) != 2 else numbers(target.inputs[-1])
+    return int(last.reshape(())) if last is not None and last.size == 1 else None
 
 
 FORMS = {"Gemm": _weights_left, "ScatterElements": _rows_scattered, "SoftmaxCrossEntropyLoss": _short_loss}

@@ -3,67 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 import onnxruntime
 import pytest
+from blocked_models import arrays, blocked_nodes, convolution, need_blocks, plain
 from onnx import numpy_helper, parser
 
 import gradgen
-from gradgen import blocked_cotangents, blocking, session
-from gradgen.engine.names import Names
+from gradgen import blocking, session
 
 
 @pytest.fixture(scope="module")
 def blocks(tmp_path_factory):
-    """Skip where onnxruntime blocks nothing, not even for constant weights."""
-    proto = convolution("y = Conv(x, k)", k=np.ones((32, 16, 3, 3), np.float32))
-    options = session.options(1, False)
-    options.optimized_model_filepath = str(tmp_path_factory.mktemp("blocks") / "optimised.onnx")
-    onnxruntime.InferenceSession(proto.SerializeToString(), options)
-    if not any(n.domain == "com.microsoft.nchwc" for n in onnx.load(options.optimized_model_filepath).graph.node):
-        pytest.skip("onnxruntime has no blocked layout of channels on this processor")
-
-
-def convolution(
-    nodes: str, x=(4, 16, 16, 16), w=(32, 16, 3, 3), extra: str = "", opset: int = 21, **constants
-) -> onnx.ModelProto:
-    """A model with the inputs x, w and b, one bias for each channel of the result."""
-    bias = w[1] if "ConvTranspose" in nodes and w[1] > 1 else w[0]
-    shapes = [",".join(map(str, s)) for s in (x, w)]
-    text = f"g (float[{shapes[0]}] x, float[{shapes[1]}] w, float[{bias}] b{extra}) => (float[A,B,C,D] y) {{ {nodes} }}"
-    proto = parser.parse_model(f'<ir_version: 7, opset_import: ["" : {opset}]> {text}')
-    proto.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items())
-    return proto
-
-
-def arrays(proto: onnx.ModelProto, **sizes: int) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(0)
-    stored = {t.name for t in proto.graph.initializer}
-    found = {}
-    for value in proto.graph.input:
-        if value.name not in stored:
-            dims = [d.dim_value or sizes[d.dim_param] for d in value.type.tensor_type.shape.dim]
-            kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-            found[value.name] = rng.standard_normal(dims).astype(kind)
-    return found
-
-
-def plain(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(proto.SerializeToString(), options).run(None, feeds)
-
-
-def blocked_nodes(proto: onnx.ModelProto) -> list[str] | None:
-    """The operators in blocks of the model that compile runs, None where it is left as it was."""
-    found = session._blocked(proto)
-    if found is None:
-        return None
-    return [n.op_type for n in onnx.load_model_from_string(found).graph.node if n.domain == blocking.NCHWC]
+    need_blocks(tmp_path_factory.mktemp("blocks"))
 
 
 def check(proto: onnx.ModelProto, **sizes: int) -> None:
@@ -352,120 +306,3 @@ def test_a_stand_in_that_is_not_found_leaves_the_model_as_it_was(tmp_path, block
     found, stand_ins = optimised(convolution("y = Conv(x, w)"), tmp_path)
     lost = dataclasses.replace(stand_ins[0], code=stand_ins[0].code * 2)
     assert blocking.restore(found, [*stand_ins, lost], 1) is None
-
-
-def kernel_cotangent(x=(16, 8, 16, 12), w=(16, 8, 3, 3), attributes="strides=[2,2], pads=[1,1,1,1]") -> onnx.ModelProto:
-    """The gradient of a convolution to its kernel alone."""
-    shapes = [",".join(map(str, s)) for s in (x, w)]
-    text = f"g (float[{shapes[0]}] x, float[{shapes[1]}] w) => (float[A,B,C,D] y) {{ y = Conv<{attributes}>(x, w) }}"
-    primal = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
-    derivative = gradgen.vjp(primal, wrt=["w"])
-    kept = [o for o in derivative.graph.output if o.name == "grad_w"]
-    del derivative.graph.output[:]
-    derivative.graph.output.extend(kept)
-    derivative.graph.node.remove(next(n for n in derivative.graph.node if n.output[0] == "y"))
-    return derivative
-
-
-TURNED = {
-    "stride 2": {},
-    "one axis": {"attributes": "strides=[1,2], pads=[1,1,1,1]"},
-    "stride 3, no padding": {"x": (8, 8, 18, 18), "attributes": "strides=[3,3]"},
-    "padding of each side": {"x": (8, 8, 17, 14), "attributes": "strides=[2,3], pads=[2,1,1,0]"},
-    "five taps, one channel": {"x": (8, 1, 20, 20), "w": (8, 1, 5, 5), "attributes": "strides=[2,2], pads=[2,2,2,2]"},
-    "taps of two sizes": {"x": (8, 16, 16, 16), "w": (24, 16, 3, 2), "attributes": "strides=[2,2], pads=[1,0,1,0]"},
-}
-
-
-@pytest.mark.parametrize("name", TURNED)
-def test_the_kernel_s_cotangent_with_a_stride(blocks, name):
-    proto = kernel_cotangent(**TURNED[name])
-    prepared = blocking.stand_in(proto)
-    assert prepared is not None
-    nodes = [n for n in prepared.model.graph.node if n.op_type != "Transpose"]
-    assert not {"MatMul", "ReduceSum"} & {n.op_type for n in nodes} and "Conv" in [n.op_type for n in nodes]
-    assert blocked_nodes(proto).count("Conv") == 1
-    feeds = arrays(proto, **{"A": 0, "B": 0, "C": 0, "D": 0})
-    found = gradgen.compile(proto, threads=1, cache=False)(**feeds)["grad_w"]
-    expected = numeric_kernel_cotangent(TURNED[name], feeds)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6 * np.abs(expected).max())
-
-
-def numeric_kernel_cotangent(case: dict, feeds: dict[str, np.ndarray]) -> np.ndarray:
-    """By numpy in float64, tap by tap."""
-    w = case.get("w", (16, 8, 3, 3))
-    attributes = case.get("attributes", "strides=[2,2], pads=[1,1,1,1]")
-    numbers = {k: [int(n) for n in v.split(",")] for k, v in re.findall(r"(\w+)=\[([\d,]+)\]", attributes)}
-    top, left, bottom, right = numbers.get("pads", [0, 0, 0, 0])
-    x = np.pad(feeds["x"].astype(np.float64), ((0, 0), (0, 0), (top, bottom), (left, right)))
-    dy, (sh, sw) = feeds["grad_y"].astype(np.float64), numbers["strides"]
-    result = np.zeros(w)
-    for i in range(w[2]):
-        for j in range(w[3]):
-            read = x[:, :, i : i + sh * dy.shape[2] : sh, j : j + sw * dy.shape[3] : sw][
-                ..., : dy.shape[2], : dy.shape[3]
-            ]
-            result[:, :, i, j] = np.einsum("nmhw,nchw->mc", dy, read)
-    return result
-
-
-PATCHES = {
-    "stride 1": {"attributes": "pads=[1,1,1,1]"},
-    "a batch that fills no block": {"x": (12, 8, 16, 12)},
-    "few channels of the result": {"w": (4, 8, 3, 3)},
-    "dilated": {"attributes": "strides=[2,2], dilations=[2,2], pads=[0,0,4,4]"},
-    "rows that nothing reads": {"x": (16, 8, 17, 12), "w": (16, 8, 2, 2), "attributes": "strides=[2,2]"},
-    "groups": {"w": (16, 4, 3, 3), "attributes": "strides=[2,2], pads=[1,1,1,1], group=2"},
-}
-
-
-@pytest.mark.parametrize("name", PATCHES)
-def test_other_kernels_keep_their_patches(name):
-    assert not turns(kernel_cotangent(**PATCHES[name]))
-
-
-def turns(proto: onnx.ModelProto) -> bool:
-    graph = ir.from_proto(onnx.shape_inference.infer_shapes(proto, data_prop=True)).graph
-    return blocked_cotangents.turn(graph, Names.of(graph))
-
-
-@pytest.mark.parametrize("op_type", ["Conv", "Reshape", "MatMul", "ReduceSum"])
-def test_what_something_else_reads_stays(op_type):
-    for as_output in (True, False):
-        proto = kernel_cotangent()
-        assert turns(proto)
-        read = next(n.output[0] for n in proto.graph.node if n.op_type == op_type and n.input[0] != "grad_y")
-        proto.graph.output.append(onnx.helper.make_tensor_value_info("also", onnx.TensorProto.FLOAT, None))
-        proto.graph.node.append(onnx.helper.make_node("Neg", [read], ["also"]))
-        if as_output:
-            del proto.graph.node[-1]
-            proto.graph.output[-1].name = read
-        assert not turns(proto)
-
-
-def test_taps_in_another_order_are_no_patches():
-    proto = kernel_cotangent()
-    name = next(n.input[1] for n in proto.graph.node if n.op_type == "Conv")
-    taps = next(t for t in proto.graph.initializer if t.name == name)
-    taps.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(numpy_helper.to_array(taps)[::-1]), name))
-    assert not turns(proto)
-
-
-def test_places_that_are_not_turned_are_no_kernel():
-    proto = kernel_cotangent(x=(16, 8, 8, 8))  # as many places as channels
-    assert turns(proto)
-    places = next(n for n in proto.graph.node if n.op_type == "Transpose")
-    next(a for a in places.attribute if a.name == "perm").ints[:] = [0, 1, 2]
-    assert not turns(proto)
-
-
-def test_products_in_another_order_are_no_kernel():
-    proto = kernel_cotangent()
-    assert turns(proto)
-    last = next(n for n in reversed(proto.graph.node) if n.op_type == "Transpose")
-    perm = next(a for a in last.attribute if a.name == "perm").ints
-    perm[:] = [perm[0], *perm[:0:-1]] if len(perm) > 2 else perm[::-1]
-    for value in (*proto.graph.value_info, *proto.graph.output):  # the shapes after it are others
-        if value.name in (last.output[0], "grad_w"):
-            value.type.tensor_type.ClearField("shape")
-    assert not turns(proto)

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from blocked_models import need_blocks
 from onnx import numpy_helper, parser
 
 import gradgen
@@ -191,6 +192,62 @@ def test_rows_are_scattered(reduction, kind):
     check(proto, scattered(proto, np.float32 if kind == "float" else np.float64))
 
 
+@pytest.mark.parametrize("threads", [None, 1, 2])
+def test_only_one_thread_adds_up_rows_by_scatternd(threads, tmp_path):
+    """Several lose what they add to the same row."""
+    gradgen.compile(scatter(EXPANDED.format("add")), threads=threads, cache=tmp_path)
+    (kept,) = tmp_path.glob("*.onnx")
+    assert ("ScatterND" in [n.op_type for n in onnx.load(kept).graph.node]) == (threads == 1)
+
+
+def gathered(op: str, indices: str) -> onnx.ModelProto:
+    """The gradient of a Gather whose number of rows is open."""
+    text = f"g (float[V,{WIDTH}] x, int64[{indices}] i) => (float[E,{WIDTH}] y) {{ y = {op}(x, i) }}"
+    return gradgen.vjp(model(text), wrt=["x"])
+
+
+@pytest.mark.parametrize(("op", "indices"), [("Gather", "E"), ("GatherND", "E,1")])
+def test_an_open_number_of_rows(op, indices):
+    proto = gathered(op, indices)
+    alone = operators(proto)
+    assert alone is not None and "ScatterND" in alone and "ScatterElements" not in alone
+    assert operators(proto, alone=False) is None
+    rng = np.random.default_rng(4)
+    for rows in (0, 1, 300):
+        i = rng.integers(-TABLE, TABLE, (rows, 1) if op == "GatherND" else rows)
+        feeds = {
+            "x": rng.standard_normal((TABLE, WIDTH)).astype(np.float32),
+            "i": i,
+            "grad_y": rng.standard_normal((rows, WIDTH)).astype(np.float32),
+        }
+        check(proto, feeds)
+
+
+def test_a_column_of_another_length_stays():
+    """The column has to be counted by the very number that it is expanded to."""
+    for op_type, position in (("Size", 0), ("Concat", 0)):
+        proto = gathered("Gather", "E")
+        other = next(n for n in proto.graph.node if n.op_type == op_type)
+        proto.graph.node.insert(0, onnx.helper.make_node(op_type, list(other.input), ["other"]))
+        for attribute in other.attribute:
+            proto.graph.node[0].attribute.append(attribute)
+        target = next(n for n in proto.graph.node if n.output[0].endswith("/Reshape_1"))
+        if op_type == "Size":
+            counts = [n for n in proto.graph.node if n.op_type == "Concat"]
+            proto.graph.initializer.append(numpy_helper.from_array(np.asarray([1]), "single"))
+            counts[-1].input[position] = "single"
+        else:
+            target.input[1] = "other"
+            proto.graph.node.insert(list(proto.graph.node).index(target), proto.graph.node.pop(0))
+        assert operators(proto) is None
+
+
+def test_a_column_that_is_counted_by_another_value_stays():
+    proto = gathered("GatherND", "E,1")
+    next(n for n in proto.graph.node if n.op_type == "Size").input[0] = "i"
+    assert operators(proto) is None
+
+
 def test_rows_are_added_up():
     """By numpy, whatever onnxruntime does."""
     proto = scatter(EXPANDED.format("add"))
@@ -204,7 +261,7 @@ def test_rows_are_added_up():
 def test_a_flat_axis_is_of_rows_on_one_thread():
     proto = scatter(FLAT, data=f"float[{TABLE * WIDTH}] d")
     alone = operators(proto)
-    assert alone is not None and "ScatterND" in alone and "ScatterElements" not in alone
+    assert alone is not None and "ScatterND" in alone and not {"ScatterElements", "Mul", "Add"} & set(alone)
     assert operators(proto, alone=False) is None
     check(proto, scattered(proto))
 
@@ -241,6 +298,7 @@ ELSEWHERE = {
     "a table that ends within a row": scatter(FLAT, data=f"float[{TABLE * WIDTH + 1}] d"),
     "places from the end": scatter(FLAT.replace("Add(m, places)", "Add(m, back)"), data=f"float[{TABLE * WIDTH}] d"),
     "other places": scatter(FLAT.replace("Add(m, places)", "Sub(m, places)"), data=f"float[{TABLE * WIDTH}] d"),
+    "half precision": scatter(EXPANDED.format("add"), data=f"float16[{TABLE},{WIDTH}] d"),
     "another factor": scatter(FLAT.replace("Mul(i, width)", "Mul(i, one)"), data=f"float[{TABLE * WIDTH}] d"),
 }
 
@@ -340,6 +398,41 @@ def test_a_derivative(tmp_path):
     # What runs on one thread alone is kept for one thread alone.
     kept = [{n.op_type for n in onnx.load(f).graph.node} for f in sorted(tmp_path.glob("*.onnx"))]
     assert len(kept) == 2 and sorted("ScatterND" in ops for ops in kept) == [False, True]
+
+
+def test_narrow_rows():
+    """On one thread ScatterND is for rows of four and more, on several a flat axis for many elements."""
+    for width, rows, alone, beside in ((3, ROWS, None, None), (4, 8, "ScatterND", None), (3, 1 << 15, "flat", "flat")):
+        text = f"g (float[9,{width}] d, int64[{rows},1] i, float[{rows},{width}] u) => (float[9,{width}] y)"
+        nodes = 'j = Expand(i, wide)\n y = ScatterElements<axis=0, reduction="add">(d, j, u)'
+        proto = model(f"{text} {{ {nodes} }}", wide=np.asarray([rows, width]))
+        for form, found in ((alone, operators(proto)), (beside, operators(proto, alone=False))):
+            assert (form is None) == (found is None)
+            assert found is None or ("ScatterND" in found) == (form == "ScatterND")
+
+
+def test_forms_and_blocks_together(tmp_path, tmp_path_factory):
+    """What has a form is in the model whose convolutions are blocked too."""
+    text = """g (float[4,16,16,16] x, float[16,16,3,3] w, float[6,5] s, int64[6] l) => (float[A,B,C,D] y, float z)
+        { y = Conv<pads=[1,1,1,1]>(x, w)  z = SoftmaxCrossEntropyLoss<ignore_index=-1>(s, l) }"""
+    need_blocks(tmp_path_factory.mktemp("blocks"))
+    gradgen.compile(model(text), threads=1, cache=tmp_path)
+    (kept,) = tmp_path.glob("*.onnx")
+    nodes = onnx.load(kept).graph.node
+    assert "com.microsoft.nchwc" in {n.domain for n in nodes}
+    assert "Not" in {n.op_type for n in nodes}  # of the form of the loss alone
+
+
+def test_the_loss_of_an_empty_batch():
+    text = "g (float[N,5] s, int64[N] l) => (float y) { y = SoftmaxCrossEntropyLoss(s, l) }"
+    step = gradgen.compile(model(text), threads=1, cache=False)
+    assert np.isnan(step(s=np.ones((0, 5), np.float32), l=np.zeros(0, np.int64))["y"])
+
+
+def test_what_a_caller_may_replace_is_no_constant():
+    proto = scatter(FLAT, data=f"float[{TABLE * WIDTH}] d")
+    proto.graph.input.append(onnx.helper.make_tensor_value_info("places", onnx.TensorProto.INT64, [WIDTH]))
+    assert operators(proto) is None
 
 
 def test_what_fails_here_is_no_reason_not_to_run(monkeypatch):

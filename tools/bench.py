@@ -40,11 +40,11 @@ CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "processor": time.process
 COLUMNS = ("threads", "parameters", "best", "aim", "input", "aim ", "÷ onnx-ad", "nodes", "memory")
 KEYS = ("parameters", "best", "aim", "input", "aim_input", "against_onnx_ad", "nodes", "memory")
 SEED = 0
-SETTLED, STEPS = 0.05, 3  # a turn: seconds of steps that are not timed, and steps that are
+SETTLED, STEPS = 0.05, 3  # of a turn: seconds of steps that are not timed, and the steps that are then
 
 
 def alternate(steps: dict[str, Step], rounds: int, seconds: float, clock: Clock) -> dict[str, list[float]]:
-    """Seconds of each step in each round, by this clock; rounds end early once all have taken `seconds`.
+    """Seconds of each step in each round, the median of its turn; rounds end early once all have taken `seconds`.
 
     Each turn begins with steps that are not timed, for SETTLED seconds: a loop runs one library alone, while here the
     idle threads of the one before still spin when the next begins, for tens of milliseconds, and its arrays fill the
@@ -60,10 +60,12 @@ def alternate(steps: dict[str, Step], rounds: int, seconds: float, clock: Clock)
             step()
             while time.perf_counter() - begin < SETTLED:
                 step()
+            timed = []
             for _ in range(STEPS):
                 begin = clock()
                 step()
-                times[name].append(clock() - begin)
+                timed.append(clock() - begin)
+            times[name].append(statistics.median(timed))
         if time.perf_counter() - started > seconds:
             break
     return times

@@ -60,6 +60,12 @@ def _nodes(proto: onnx.ModelProto) -> Iterator[tuple[Scope, onnx.NodeProto]]:
     return ((scope, node) for scope in scopes(proto.graph) for node in scope.graph.node)
 
 
+def inferred_values(proto: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
+    """What is inferred of the values that the nodes of the main graph make, by name; large constants are not copied."""
+    graph = propagated(_light(proto)).graph
+    return {value.name: value for value in (*graph.output, *graph.value_info)}
+
+
 def _hidden(proto: onnx.ModelProto) -> dict[int, list[onnx.ValueInfoProto]]:
     """The nodes that read a long vector and would propagate it, by position, with what is known of their results."""
     found: dict[int, list[onnx.ValueInfoProto]] = {}

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from gradgen.engine.contract import ir_shape
 from gradgen.engine.knowledge import is_constant
-from gradgen.engine.surgery import is_linked, remove_node
+from gradgen.engine.surgery import count_uses, is_linked, remove_node
 from gradgen.rules.lang import same_shape
 from gradgen.rules.rewriting import only_reader, own_producer, pattern
 
@@ -23,6 +23,7 @@ SIGNED = {
 BROADCAST = ("Add", "Mul", "Sub", "Div")
 SUMMED = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 TERMS = 4  # of one Sum, as all of them are held until it is computed
+READERS = 16  # of one expanded value that are asked whether they need it
 SPREAD = 32_768  # elements from which on onnxruntime divides an Add among threads; a Sum it does not
 
 
@@ -122,7 +123,9 @@ def _repeats_rows(expand: ir.Node) -> bool:
 
 
 def _is_needed(value: ir.Value) -> bool:
-    """Whether an expanded value has a reader that does not broadcast it itself."""
+    """Whether an expanded value has a reader that does not broadcast it itself; of many readers none is asked."""
+    if count_uses(value) > READERS:
+        return False
     for use in value.uses():
         node = use.node
         if node.op_type not in BROADCAST or node.domain or not is_linked(node):
