@@ -85,16 +85,15 @@ def open_session(
             return session
         except Exception:  # a file that another version wrote, or that was cut short, is made again
             kept.unlink(missing_ok=True)
-    better = _rewritten(proto, alone)
-    if (blocked := _blocked(proto if better is None else better)) is not None:
+    for candidate in (_rewritten(proto, alone), proto):
+        if candidate is None:
+            continue
         try:
-            return _make(blocked, kept, options(threads, spin, False), [])
+            if (blocked := _blocked(candidate)) is not None:
+                return _make(blocked, kept, options(threads, spin, False), [])
+            if candidate is not proto:
+                return _make(candidate.SerializeToString(), kept, options(threads, spin), disabled)
         except GradientError:  # the model itself may load
-            pass
-    if better is not None:
-        try:
-            return _make(better.SerializeToString(), kept, options(threads, spin), disabled)
-        except GradientError:  # as above
             pass
     return _make(content, kept, chosen, disabled)
 
