@@ -57,7 +57,13 @@ def _match(node: ir.Node) -> Cotangent | None:
     if rows is None or product is None or turned is None or places is None or product.inputs[0] is not rows.outputs[0]:
         return None
     dy, dims, result = places.inputs[0], sizes(places.inputs[0]), sizes(product.outputs[0])
-    if dy is None or dims is None or len(dims) != 4 or turned.attributes.get_ints("perm") != (0, 2, 1):
+    if (
+        dy is None
+        or dims is None
+        or len(dims) != 4
+        or dims[2:] != (sizes(patches) or ())[2:]
+        or turned.attributes.get_ints("perm") != (0, 2, 1)
+    ):
         return None
     if result != (size[0], channels * each, dims[1]) or sizes(places.outputs[0]) != (*dims[:2], math.prod(dims[2:])):
         return None

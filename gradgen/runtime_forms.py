@@ -168,8 +168,9 @@ def _short_loss(place: _Place) -> bool:
         return False
     log_prob = place.write("LogSoftmax", scores, axis=1)
     index, ignored = place.write("Unsqueeze", labels, [1]), None
-    if "ignore_index" in node.attributes:
-        label = np.asarray(node.attributes.get_int("ignore_index"), labels.dtype.numpy())
+    number, limits = node.attributes.get_int("ignore_index", None), np.iinfo(labels.dtype.numpy())
+    if number is not None and limits.min <= number <= limits.max:
+        label = np.asarray(number, limits.dtype)
         ignored = place.write("Equal", index, label)
         index = place.write("Where", ignored, np.zeros((), label.dtype), index)
     likelihood = place.write("GatherElements", log_prob, index, axis=1)
@@ -216,7 +217,9 @@ def _rows_scattered(place: _Place) -> bool:
     if flat or size < LEAST_SCATTERED:
         return False
     if (column, width) not in place.shared:
-        first = place.write("Mul", column, np.asarray(width, np.int64))
+        far = (1 << 62) // width  # what is out of range stays so, in place of wrapping around
+        near = place.write("Clip", column, np.asarray(-far), np.asarray(far))
+        first = place.write("Mul", near, np.asarray(width, np.int64))
         each = place.write("Add", first, np.arange(width, dtype=np.int64))
         place.shared[column, width] = place.write("Reshape", each, [-1])
     views = [place.write("Reshape", value, [-1]) for value in (data, updates)]

@@ -154,6 +154,21 @@ def test_what_would_not_be_blocked_keeps_its_patches(x, monkeypatch):
     assert prepared is not None and "MatMul" in [n.op_type for n in prepared.model.graph.node]
 
 
+def test_a_result_that_is_viewed_with_other_sizes(blocks):
+    """Its cotangent has as many places in another shape, and is read as it lies."""
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+        g (float[8,8,7,9] x, float[16,8,5,5] w, float[8,16,5,4] z) => (float y) {
+        c = Conv<strides=[2,2], pads=[2,2,2,2]>(x, w)  v = Reshape(c, s)  m = Mul(v, z)  y = ReduceSum<keepdims=0>(m) }"""
+    primal = parser.parse_model(text)
+    primal.graph.initializer.append(numpy_helper.from_array(np.asarray([8, 16, 5, 4]), "s"))
+    proto = gradgen.grad(primal, wrt=["w"], of=["y"])
+    feeds = arrays(primal)
+    found = gradgen.compile(proto, threads=1, cache=False)(**feeds)["grad_w"]
+    case = {"w": (16, 8, 5, 5), "attributes": "strides=[2,2], pads=[2,2,2,2]"}
+    expected = numeric_kernel_cotangent(case, {"x": feeds["x"], "grad_y": feeds["z"].reshape(8, 16, 4, 5)})
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6 * np.abs(expected).max())
+
+
 def test_a_custom_convolution_is_not_asked():
     proto = kernel_cotangent()
     node = onnx.helper.make_node("Conv", ["x", "x"], ["own"], domain="own", strides=2)

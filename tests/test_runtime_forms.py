@@ -400,6 +400,27 @@ def test_a_derivative(tmp_path):
     assert len(kept) == 2 and sorted("ScatterND" in ops for ops in kept) == [False, True]
 
 
+@pytest.mark.parametrize("row", [TABLE, -TABLE - 1, 1 << 58, 1 << 62, -(1 << 63), (1 << 63) - 1])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_out_of_range_are_refused(row, threads):
+    """Those too that, times the width of a row, come out in range again."""
+    proto = scatter(EXPANDED.format("add"))
+    feeds = scattered(proto)
+    feeds["i"][7] = row
+    with pytest.raises(gradgen.GradientError):
+        gradgen.compile(proto, threads=threads, cache=False)(**feeds)
+
+
+def test_an_ignored_label_that_no_label_can_be():
+    proto = loss(f"ignore_index={-(1 << 40)}", "int32")
+    assert operators(proto) is not None
+    feeds = {
+        "s": np.random.default_rng(5).standard_normal((6, 5)).astype(np.float32),
+        "l": np.arange(6, dtype=np.int32) % 5,
+    }
+    check(proto, feeds, 1e-6)
+
+
 def test_narrow_rows():
     """On one thread ScatterND is for rows of four and more, on several a flat axis for many elements."""
     for width, rows, alone, beside in ((3, ROWS, None, None), (4, 8, "ScatterND", None), (3, 1 << 15, "flat", "flat")):
