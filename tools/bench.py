@@ -197,7 +197,7 @@ def main(only: tuple[str, ...], threads: tuple[int, ...], rounds: int, seconds: 
             for name in only or bench_models.CASES:
                 rows.append(measure(name, count, rounds, seconds, memory, CLOCKS[clock]))
                 console.print(
-                    f"[dim]{name}, {count} threads: {rows[-1].get('parameters', rows[-1].get('error'))}[/dim]"
+                    f"[dim]{name}, threads {count}: {rows[-1].get('error') or format(rows[-1]['parameters'], '.2f')}[/dim]"
                 )
         show(rows, console)
     record = {"machine": bench_peers.machine(), "clock": clock, "growth" if growth else "rows": rows}
