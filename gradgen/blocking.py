@@ -115,7 +115,7 @@ def stand_in(proto: onnx.ModelProto) -> Prepared | None:
     """The model with constants in place of the convolution weights and biases that are fed, or computed from such.
 
     What is computed becomes an output besides. Transposed convolutions of stride 1 become convolutions, whose weights
-    are flipped in space.
+    are flipped in space, and so do cotangents of kernels with a stride, whose weights are those of the result.
 
     Returns:
         None where no convolution gains by it.
@@ -167,13 +167,11 @@ def _kernel(node: ir.Node) -> _Kernel | None:
     if node.domain or node.op_type not in ("Conv", "ConvTranspose") or len(node.inputs) < 2:
         return None
     weights, result = node.inputs[1], node.outputs[0]
-    if weights is None or weights.dtype != ir.DataType.FLOAT or weights.shape is None or result.shape is None:
+    shape, group = sizes(weights), node.attributes.get_int("group", 1)
+    if weights is None or weights.dtype != ir.DataType.FLOAT or shape is None or result.shape is None:
         return None
-    if len(weights.shape) != 4 or len(result.shape) != 4 or not all(isinstance(d, int) for d in weights.shape):
+    if len(shape) != 4 or len(result.shape) != 4 or not all(shape):
         return None
-    if not all(weights.shape.numpy()):
-        return None
-    shape, group = tuple(weights.shape.numpy()), node.attributes.get_int("group", 1)
     kernel = _Kernel(shape, node.op_type == "ConvTranspose", group > 1)
     if kernel.depthwise and shape[:2] != (group, 1):
         return None
